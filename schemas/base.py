@@ -1,0 +1,84 @@
+"""What every event's data is built from: the frozen model, its class and writer, media time, and the registration.
+
+A type is registered once, by the decorator `event` on its model; `schemas.registry` collects them all. Adding a field with a
+default is free; anything else is a new version with an upcaster (design: rules for change).
+"""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+HOP_SAMPLES = 512
+WINDOW_HOPS = 3
+WINDOW_SAMPLES = HOP_SAMPLES * WINDOW_HOPS
+SAMPLE_RATE = 16_000
+HOP_US = HOP_SAMPLES * 1_000_000 // SAMPLE_RATE
+WINDOW_US = HOP_US * WINDOW_HOPS
+
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(us|ms|s|min|m|h)\s*")
+
+
+def parse_duration(value: object) -> object:
+    """Microseconds from `"2s"`, `"320ms"`, `"1.5 min"`; anything but text passes through."""
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is not a duration; write a number and a unit (us, ms, s, min, h), as in 320ms")
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+Micros = Annotated[int, BeforeValidator(parse_duration), Field(ge=0)]
+"""A duration or a media time in whole microseconds; durations may be written with a unit."""
+
+
+class Kind(StrEnum):
+    """The three classes of events (design, section 2)."""
+
+    OBSERVATION = "observation"
+    OUTCOME = "outcome"
+    DECISION = "decision"
+
+
+class Writer(StrEnum):
+    """Who may write a type; each type has exactly one."""
+
+    DEVICE = "device"
+    PERCEPTION = "perception"
+    CONVERSATION = "conversation"
+    INFERENCE = "inference"
+    HARNESS = "harness"
+
+
+class Data(BaseModel):
+    """Base of every event's data. Unknown fields of a newer writer are kept out, not refused."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="utf8")
+
+    TYPE: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+    KIND: ClassVar[Kind]
+    WRITER: ClassVar[Writer]
+
+
+REGISTERED: dict[str, type[Any]] = {}
+"""Short type name (`turn.ended`) → model; filled by `event`, read through `schemas.registry`."""
+
+D = TypeVar("D", bound=type[Any])
+
+
+def event(name: str, kind: Kind, writer: Writer) -> Callable[[D], D]:
+    """Register a model as the data of the event type `name`."""
+
+    def register(model: D) -> D:
+        if name in REGISTERED:
+            raise ValueError(f"the event type {name} is registered twice")
+        model.TYPE, model.KIND, model.WRITER = name, kind, writer
+        REGISTERED[name] = model
+        return model
+
+    return register

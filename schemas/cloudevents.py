@@ -1,0 +1,167 @@
+"""Events to and from records: CloudEvents 1.0 in Kafka's binary content mode.
+
+Attributes travel as `ce_*` headers, the data's format as `content-type`, the data itself as the value: JSON by orjson, or raw PCM16.
+The record's key is the session id. Type names on the wire are `venus.<noun>.<verb or state>.v<version>`.
+See https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from schemas.envelope import Event, Pcm
+from schemas.errors import BadRecord
+from schemas.record import Headers, Record, StoredRecord
+from schemas.registry import MODELS, PCM_TYPES
+
+PREFIX = "venus."
+JSON_TYPE = b"application/json"
+MAX_PCM_RATE = 384_000
+
+
+class UnknownType(BadRecord):
+    """A type that this version does not know; it passes through unharmed."""
+
+
+def wire_type(name: str) -> str:
+    """`turn.ended` → `venus.turn.ended.v1`."""
+    return f"{PREFIX}{name}.v{MODELS[name].VERSION}"
+
+
+@lru_cache(maxsize=1024)
+def _wire_type_bytes(name: str) -> bytes:
+    return wire_type(name).encode()
+
+
+@lru_cache(maxsize=1024)
+def _model_of(wire: bytes) -> tuple[str, type[Any]]:
+    """Short name and model of a wire type."""
+    text = wire.decode(errors="replace")
+    name, _, version = text.removeprefix(PREFIX).rpartition(".v")
+    model = MODELS.get(name)
+    if not text.startswith(PREFIX) or model is None:
+        raise UnknownType(f"type {text!r} is not one of this version's")
+    if version != str(model.VERSION):
+        raise UnknownType(f"type {text!r}: this version reads version {model.VERSION} of it")
+    return name, model
+
+
+@lru_cache(maxsize=256)
+def _pcm_format(content_type: bytes) -> tuple[int, int]:
+    """Rate and channels from `audio/pcm;rate=16000;channels=1`."""
+    kind, *parameters = content_type.decode("ascii", "replace").replace(" ", "").lower().split(";")
+    values = dict(p.partition("=")[::2] for p in parameters)
+    try:
+        rate, channels = int(values["rate"]), int(values.get("channels", "1"))
+    except (KeyError, ValueError):
+        rate = channels = 0
+    if kind != "audio/pcm" or not 0 < rate <= MAX_PCM_RATE or channels < 1:
+        raise BadRecord(
+            f"content-type {content_type.decode('ascii', 'replace')!r} is not PCM audio; write audio/pcm;rate=16000;channels=1"
+        )
+    return rate, channels
+
+
+def pcm_content_type(rate: int, channels: int) -> bytes:
+    return f"audio/pcm;rate={rate};channels={channels}".encode()
+
+
+def encode(event: Event) -> Record:
+    """The record of an event."""
+    headers: list[tuple[str, bytes]] = [
+        ("ce_specversion", b"1.0"),
+        ("ce_type", _wire_type_bytes(event.type)),
+        ("ce_id", event.id.encode()),
+        ("ce_source", event.source.encode()),
+    ]
+    if event.mediatime is not None:
+        headers.append(("ce_mediatime", b"%d" % event.mediatime))
+    if event.cause is not None:
+        headers.append(("ce_causationid", event.cause.encode()))
+    if event.correlation is not None:
+        headers.append(("ce_correlationid", event.correlation.encode()))
+    if event.sequence is not None:
+        headers.append(("ce_sequence", b"%020d" % event.sequence))
+    if event.traceparent is not None:
+        headers.append(("ce_traceparent", event.traceparent.encode()))
+    if event.dataref is not None:
+        headers.append(("ce_dataref", event.dataref.encode()))
+    data = event.data
+    if isinstance(data, Pcm):
+        headers.append(("content-type", pcm_content_type(data.rate, data.channels)))
+        return Record(event.session, tuple(headers), data.pcm)
+    headers.append(("content-type", JSON_TYPE))
+    return Record(event.session, tuple(headers), orjson.dumps(data.model_dump(mode="json")))
+
+
+def _integer(name: str, value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise BadRecord(f"ce_{name} {value[:40]!r} is not a whole number") from None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def attributes(headers: Headers) -> dict[str, bytes]:
+    """Header name (lower case) → value; the last of a name counts."""
+    return {name.lower(): value for name, value in headers}
+
+
+def decode(record: StoredRecord | Record) -> Event:
+    """The event of a record.
+
+    Raises:
+        UnknownType: a type of a newer or foreign writer; harmless.
+        BadRecord: the record breaks the contract; the message says how.
+    """
+    get = dict(record.headers).get
+    wire = get("ce_type")
+    if wire is None:
+        get = attributes(record.headers).get
+        wire = get("ce_type")
+    if not record.key:
+        raise BadRecord("the record has no key; the key is the session id")
+    if wire is None:
+        raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
+    if get("ce_specversion") != b"1.0":
+        raise BadRecord(f"ce_specversion is {get('ce_specversion')!r}, not 1.0")
+    name, model = _model_of(wire)
+    content_type = get("content-type") or (b"" if name in PCM_TYPES else JSON_TYPE)
+    try:
+        id_, source = _text(get("ce_id")), _text(get("ce_source"))
+        if not id_ or not source:
+            raise BadRecord("ce_id and ce_source are needed")
+        if name in PCM_TYPES:
+            rate, channels = _pcm_format(content_type)
+            data: Any = Pcm(rate, channels, record.value)
+        else:
+            if not content_type.startswith(JSON_TYPE):
+                raise BadRecord(f"content-type {content_type!r} where application/json is needed")
+            data = model.model_validate(orjson.loads(record.value or b"{}"))
+        return Event(
+            name,
+            record.key,
+            id_,
+            source,
+            data,
+            _integer("mediatime", get("ce_mediatime")),
+            _text(get("ce_causationid")),
+            _text(get("ce_correlationid")),
+            _integer("sequence", get("ce_sequence")),
+            _text(get("ce_traceparent")),
+            _text(get("ce_dataref")),
+        )
+    except orjson.JSONDecodeError as error:
+        raise BadRecord(f"{name}: the value is not JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"{name}: a header is not UTF-8: {error.reason}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadRecord(f"{name}: {'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}") from None

@@ -1,0 +1,135 @@
+"""The policy: every threshold that a decision depends on, recorded per session in `session.configured`.
+
+All durations are media time in microseconds and may be written with a unit (`turn.hold_max=2s`). Thresholds on speech and
+silence act at the end of the first hop (32 ms) that reaches them. Operators read no other parameter (law 2).
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.base import Micros
+from schemas.errors import BadInput
+
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+MS = 1_000
+S = 1_000_000
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class VadPolicy(Section):
+    """Speech activity by hysteresis on the voice activity probability of each hop."""
+
+    activation: Probability = 0.5
+    deactivation: Probability = 0.35
+    min_speech: Micros = 96 * MS
+    min_silence: Micros = 256 * MS
+    pre_roll: Micros = 500 * MS
+    """Audio before the detected onset that belongs to the speech, never reaching into the speech before."""
+
+
+class EndpointPolicy(Section):
+    """When the endpoint model is asked, and what its answer means."""
+
+    ask_after: Micros = 200 * MS
+    max_audio: Micros = 8 * S
+    threshold: Probability = 0.5
+    give_up_after: Micros = 700 * MS
+    """Silence after which a turn without an answer counts as complete, flagged `no_prediction`."""
+
+
+class TurnPolicy(Section):
+    """When a turn ends (all from the end of speech)."""
+
+    end_silence: Micros = 320 * MS
+    hold_max: Micros = 3 * S
+    transcript_deadline: Micros = 1 * S
+    watchdog: Micros = 5 * S
+    media_idle: Micros = 1 * S
+    """Time without any media that closes an open speech."""
+    longest: Micros = 60 * S
+
+
+class OverlapPolicy(Section):
+    """What happens when the user speaks while the assistant does."""
+
+    pause_after: Micros = 200 * MS
+    interrupt_after: Micros = 700 * MS
+    """Speech this long over the assistant interrupts without waiting for its words."""
+    resume_within: Micros = 2 * S
+
+
+class ResponsePolicy(Section):
+    """What is asked of the language model and the synthesis."""
+
+    system_prompt: str = (
+        "You are a friendly voice assistant. Answer in one or two short spoken sentences, without lists or symbols."
+    )
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    seed: int = 0
+    history_turns: Annotated[int, Field(ge=0, le=200)] = 8
+    retries: Annotated[int, Field(ge=0, le=5)] = 1
+    watchdog: Micros = 30 * S
+    """Time without any outcome or playback after which a response ends as `timed_out`."""
+
+
+class LatencyPolicy(Section):
+    """The time an outcome is given in a session paced `asap`, after its request (law 7)."""
+
+    endpoint: Micros = 60 * MS
+    transcript: Micros = 300 * MS
+    generate: Micros = 400 * MS
+    speak: Micros = 250 * MS
+
+
+class PlaybackPolicy(Section):
+    """How often a device that acknowledges playback says how far it has played."""
+
+    ack_interval: Micros = 500 * MS
+
+
+class SessionPolicy(Section):
+    drain: Micros = 2 * S
+    """Media time after `session.closed` in which open things may still end by themselves."""
+    abandoned_after: Micros = 60 * S
+    """Time without media or any other observation after which a session ends by itself."""
+
+
+class Policy(Section):
+    """The complete policy of a session."""
+
+    vad: VadPolicy = VadPolicy()
+    endpoint: EndpointPolicy = EndpointPolicy()
+    turn: TurnPolicy = TurnPolicy()
+    overlap: OverlapPolicy = OverlapPolicy()
+    response: ResponsePolicy = ResponsePolicy()
+    latency: LatencyPolicy = LatencyPolicy()
+    playback: PlaybackPolicy = PlaybackPolicy()
+    session: SessionPolicy = SessionPolicy()
+
+    def with_changes(self, changes: dict[str, Any]) -> "Policy":
+        """This policy with dotted keys replaced, e.g. `{"turn.hold_max": "2s"}`.
+
+        Raises:
+            BadInput: no such key, or a value that does not fit it.
+        """
+        tree = self.model_dump()
+        for key, value in changes.items():
+            section, _, name = key.partition(".")
+            if not isinstance(tree.get(section), dict) or name not in tree[section]:
+                known = ", ".join(f"{s}.{n}" for s, names in tree.items() for n in names)
+                raise BadInput(f"no policy key {key!r}; there are: {known}")
+            tree[section][name] = value
+        try:
+            return Policy.model_validate(tree)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadInput(f"policy {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from None
+
+
+Pacing = Literal["live", "asap"]

@@ -1,0 +1,46 @@
+"""Every event type there is: short name → model, class, writer. Importing this module registers them all."""
+
+from typing import Any
+
+from schemas import media, perception, responses, session, transcription, turns
+from schemas.base import REGISTERED, Kind
+
+GROUPS = (session, media, perception, transcription, turns, responses)
+"""The modules that define event types, in the order in which the documents list them."""
+
+MODELS: dict[str, type[Any]] = REGISTERED
+KINDS: dict[str, Kind] = {name: model.KIND for name, model in MODELS.items()}
+
+MEDIA_TYPES = frozenset({"media.audio"})
+"""Types that go to the media lane; all others go to the timeline lane."""
+
+PCM_TYPES = frozenset({"media.audio", "response.speech"})
+"""Types whose value is raw PCM instead of JSON."""
+
+REQUESTS: dict[str, str] = {
+    "endpoint.requested": "endpoint",
+    "transcript.requested": "transcript",
+    "response.requested": "generate",
+    "speech.requested": "speak",
+}
+"""Decision types that ask for an effect → its kind, the name of its latency in `policy.latency`."""
+
+TERMINALS: dict[str, str] = {
+    "endpoint.predicted": "endpoint",
+    "endpoint.failed": "endpoint",
+    "transcript.final": "transcript",
+    "transcript.failed": "transcript",
+    "generation.completed": "generate",
+    "generation.failed": "generate",
+    "speech.completed": "speak",
+    "speech.failed": "speak",
+}
+"""Outcome types that end a request (the outcome's cause) → its kind."""
+
+PARTIALS: dict[str, str] = {"transcript.interim": "transcript", "response.text": "generate", "response.speech": "speak"}
+"""Outcome types that a request may return before its terminal one."""
+
+
+def kind_of(type_name: str) -> Kind:
+    """The class of a type; unknown types raise KeyError."""
+    return KINDS[type_name]
