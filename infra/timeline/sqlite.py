@@ -1,0 +1,252 @@
+"""`sqlite://`: the embedded timeline, one file, many processes at once, one partition.
+
+One table per lane. An append is one `BEGIN IMMEDIATE` transaction that numbers its records itself from the last offset,
+so that offsets start at 0 and have no holes, and the positions are known without asking back. Each reader and each scan
+has a connection of its own; `wal_watch` says how a reader waits. `sqlite_file` has the file, its durability and its errors.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from infra.clock import monotonic_s, wall_us
+from infra.timeline.headers import decode_headers, encode_headers
+from infra.timeline.port import Place, Position
+from infra.timeline.sqlite_file import TimelineFile, begin_write
+from infra.timeline.url import TimelineUrl
+from infra.timeline.validate import check_records, check_start
+from infra.timeline.wal_watch import WalWatch
+from schemas.errors import TimelineError
+from schemas.record import Lane, Record, StoredRecord
+
+_CHUNK_ROWS = 1000
+# One poll returns no more than about this much, so that big frames do not fill the memory.
+_POLL_BYTES = 32 * 1024 * 1024
+_STILL_THERE_S = 1.0
+
+
+def open_sqlite(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "SqliteTimeline":
+    return SqliteTimeline(TimelineFile(url, create))
+
+
+class SqliteTimeline:
+    partitions = 1
+
+    def __init__(self, file: TimelineFile) -> None:
+        self._file = file
+        self._lock = Lock()
+        self._closed = False
+        self._db = file.connect()
+
+    @property
+    def url(self) -> str:
+        return self._file.url
+
+    def partition_of(self, key: str) -> int:
+        return 0
+
+    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+        self._check_open()
+        check_records(self.url, records)
+        if not records:
+            return []
+        rows = [[0, r.key, encode_headers(r.headers), r.value, 0] for r in records]
+        with self._lock:
+            self._check_open()
+            self._file.check_still_there()
+            try:
+                first = self._insert(rows, lane)
+            except sqlite3.Error as error:
+                raise self._file.explain(error, "append") from error
+        return [Position(0, first + index) for index in range(len(rows))]
+
+    def _insert(self, rows: list[list[Any]], lane: Lane) -> int:
+        db = self._db
+        begin_write(db)
+        try:
+            first = _end(db, lane)
+            now = wall_us()
+            for index, row in enumerate(rows):
+                row[0], row[4] = first + index, now
+            db.executemany(f"INSERT INTO {lane} VALUES (?, ?, ?, ?, ?)", rows)
+            db.execute("COMMIT")
+        except BaseException:
+            # Some errors (disk full) have rolled back already.
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return first
+
+    def end(self, lane: Lane = Lane.TIMELINE) -> dict[int, int]:
+        with self._lock:
+            self._check_open()
+            try:
+                return {0: _end(self._db, lane)}
+            except sqlite3.Error as error:
+                raise self._file.explain(error, "read") from error
+
+    def reader(self, start: Mapping[Place, int]) -> "SqliteReader":
+        self._check_open()
+        check_start(self, start)
+        return SqliteReader(self, self._file, start)
+
+    def scan(
+        self, lane: Lane, partition: int, start: int = 0, session: str | None = None
+    ) -> Iterator[StoredRecord]:
+        self._check_open()
+        check_start(self, {Place(lane, partition): start})
+        return self._scan(lane, start, self.end(lane)[0], session)
+
+    def _scan(
+        self, lane: Lane, start: int, end: int, session: str | None
+    ) -> Iterator[StoredRecord]:
+        """In chunks, each a short read transaction: a long one would keep the WAL from being folded back."""
+        try:
+            db = self._file.connect()
+        except sqlite3.Error as error:
+            raise self._file.explain(error, "read") from error
+        try:
+            while start < end:
+                self._check_open()
+                try:
+                    found = _read(db, lane, start, end, _CHUNK_ROWS, session)
+                except sqlite3.Error as error:
+                    raise self._file.explain(error, "read") from error
+                if not found:
+                    return
+                yield from found
+                start = found[-1].offset + 1
+        finally:
+            db.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._db.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TimelineError(f"timeline {self.url} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SqliteReader:
+    def __init__(
+        self, timeline: SqliteTimeline, file: TimelineFile, start: Mapping[Place, int]
+    ) -> None:
+        self._timeline, self._file = timeline, file
+        self._next = dict(start)
+        self._checked_s = monotonic_s()
+        self._db: sqlite3.Connection | None = None
+        try:
+            self._db = file.connect()
+            # The first read makes the -wal file, which can be watched from then on.
+            _end(self._db, Lane.TIMELINE)
+        except sqlite3.Error as error:
+            raise file.explain(error, "read") from error
+        self._watch = WalWatch(file.path + "-wal")
+
+    def poll(self, timeout_s: float, max_records: int = 5000) -> list[StoredRecord]:
+        deadline = monotonic_s() + timeout_s
+        while True:
+            self._timeline._check_open()
+            if self._db is None:
+                raise TimelineError(f"a reader of timeline {self._file.url} is closed")
+            try:
+                found = self._take(self._db, max_records)
+            except sqlite3.Error as error:
+                raise self._file.explain(error, "read") from error
+            now = monotonic_s()
+            if found or now >= deadline:
+                return found
+            if now - self._checked_s > _STILL_THERE_S:
+                self._file.check_still_there()
+                self._checked_s = now
+            self._watch.wait(deadline - now)
+
+    def _take(self, db: sqlite3.Connection, max_records: int) -> list[StoredRecord]:
+        found: list[StoredRecord] = []
+        for place in list(self._next):
+            new = _read(db, place.lane, self._next[place], None, max_records - len(found), None)
+            if new:
+                # What was served goes to the back, so that a busy lane does not starve the other.
+                del self._next[place]
+                self._next[place] = new[-1].offset + 1
+                found += new
+            if len(found) >= max_records:
+                break
+        return found
+
+    def position(self, place: Place) -> int:
+        return self._next[place]
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._watch.close()
+            self._db.close()
+            self._db = None
+
+
+def _end(db: sqlite3.Connection, lane: Lane) -> int:
+    (last,) = db.execute(f"SELECT max(offset) FROM {lane}").fetchone()
+    return 0 if last is None else last + 1
+
+
+def _read(
+    db: sqlite3.Connection,
+    lane: Lane,
+    start: int,
+    end: int | None,
+    limit: int,
+    session: str | None,
+) -> list[StoredRecord]:
+    where, values = "offset >= ?", [start]
+    if end is not None:
+        where += " AND offset < ?"
+        values.append(end)
+    if session is not None:
+        where += " AND session = ?"
+        values.append(session)  # type: ignore[arg-type]
+    cursor = db.execute(
+        f"SELECT offset, session, headers, value, appended_us FROM {lane} WHERE {where} "
+        f"ORDER BY offset LIMIT {limit}",
+        values,
+    )
+    found: list[StoredRecord] = []
+    size = 0
+    for offset, key, headers, value, appended_us in cursor:
+        if type(key) is not str or type(headers) is not bytes or type(value) is not bytes:
+            key, headers, value = _foreign(key, headers, value)
+        try:
+            decoded = decode_headers(headers)
+        except ValueError:
+            # Nobody of ours wrote this; without headers it is rejected by name, and the flow goes on.
+            decoded = ()
+        found.append(StoredRecord(lane, 0, offset, appended_us, key, decoded, value))
+        size += len(value)
+        if size > _POLL_BYTES:
+            break
+    cursor.close()
+    return found
+
+
+def _foreign(key: object, headers: object, value: object) -> tuple[str | None, bytes, bytes]:
+    """What another program put into the tables with types of its own."""
+
+    def as_bytes(thing: object) -> bytes:
+        return thing if isinstance(thing, bytes) else str(thing).encode()
+
+    return key if isinstance(key, str) else None, as_bytes(headers), as_bytes(value)

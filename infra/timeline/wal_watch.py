@@ -1,0 +1,78 @@
+"""Waiting for another process to commit to an SQLite file, without burning CPU.
+
+Linux tells us through inotify that the `-wal` file was written; elsewhere we look every 2 ms. Measured here (commit in
+one process → row read in another, one commit per 10 ms and per 100 ms, CPU of the reader):
+
+| how | p50 / p99, each 10 ms | p50 / p99, each 100 ms | CPU |
+| --- | --- | --- | --- |
+| look every 1 ms (`PRAGMA data_version`) | 0.7 / 1.3 ms | 0.8 / 9.7 ms | 4–5 % |
+| look every 2 ms | 1.1 / 2.2 ms | 1.3 / 2.3 ms | 3–3.5 % |
+| look every 5 ms | 2.3 / 5.3 ms | 2.8 / 5.1 ms | 3 % |
+| inotify on `-wal` | 0.24 / 0.42 ms | 0.28 / 1.9 ms | 2.2 %, 0.3 % |
+
+The file is written an instant before the commit becomes visible (that is a store to shared memory, which inotify does
+not see), so after each wake the reader looks again a few times in growing steps. A wake that never comes (a file system
+without inotify) costs at most `_RECHECK_S`.
+"""
+
+import ctypes
+import os
+import select
+import sys
+
+from infra.clock import sleep_s
+
+_IN_MODIFY = 0x2
+_POLL_S = 0.002
+_RECHECK_S = 0.1
+_LOOK_AGAIN_S = (0.0002, 0.0002, 0.0005, 0.001, 0.002, 0.004)
+
+
+class WalWatch:
+    """`wait` returns when the file may have changed; the caller then reads and, without news, waits again."""
+
+    def __init__(self, wal_path: str) -> None:
+        self._fd = _watch(wal_path)
+        self._poll = select.poll() if self._fd is not None else None
+        if self._poll is not None and self._fd is not None:
+            self._poll.register(self._fd, select.POLLIN)
+        self._looked = len(_LOOK_AGAIN_S)
+
+    def wait(self, timeout_s: float) -> None:
+        if self._poll is None or self._fd is None:
+            sleep_s(min(_POLL_S, timeout_s))
+        elif self._looked < len(_LOOK_AGAIN_S):
+            sleep_s(min(_LOOK_AGAIN_S[self._looked], timeout_s))
+            self._looked += 1
+        elif self._poll.poll(min(_RECHECK_S, timeout_s) * 1000):
+            self._drain()
+            self._looked = 0
+
+    def _drain(self) -> None:
+        assert self._fd is not None
+        try:
+            os.read(self._fd, 65536)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = self._poll = None
+
+
+def _watch(path: str) -> int | None:
+    """An inotify descriptor for writes to `path`, or None where there is no such thing (or no more of them)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except (OSError, AttributeError):
+        return None
+    if fd < 0:
+        return None
+    if libc.inotify_add_watch(fd, os.fsencode(path), _IN_MODIFY) < 0:
+        os.close(fd)
+        return None
+    return fd
