@@ -6,7 +6,7 @@
 
 from typing import Any, NamedTuple
 
-from schemas.base import Data, Kind
+from schemas.base import Kind
 
 
 class Pcm(NamedTuple):
@@ -33,7 +33,8 @@ class Event(NamedTuple):
     session: str
     id: str
     source: str
-    data: Data | Pcm | Any
+    data: Any
+    """The model that the type is registered with, or `Pcm`."""
     mediatime: int | None = None
     cause: str | None = None
     """Id of the event that led to this one; for an outcome its request."""

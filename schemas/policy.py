@@ -131,5 +131,15 @@ class Policy(Section):
             first = error.errors()[0]
             raise BadInput(f"policy {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from None
 
+    def with_accepted(self, changes: dict[str, Any]) -> "Policy":
+        """Like `with_changes`, but a change that does not fit changes nothing."""
+        policy = self
+        for key, value in changes.items():
+            try:
+                policy = policy.with_changes({key: value})
+            except BadInput:
+                continue
+        return policy
+
 
 Pacing = Literal["live", "asap"]

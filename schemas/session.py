@@ -63,6 +63,13 @@ class SessionClosed(Data):
     reason: str = "device"
 
 
+@event("session.timed_out", Kind.DECISION, Writer.CONVERSATION)
+class SessionTimedOut(Data):
+    """Nothing has come from any device for so long that the session is taken for closed."""
+
+    waited_us: int
+
+
 @event("session.ended", Kind.DECISION, Writer.CONVERSATION)
 class SessionEnded(Data):
     """The end of everything: nothing of this session is open any more."""

@@ -1,0 +1,131 @@
+"""Run to completion: one input, and everything it causes (law 3).
+
+Every event, read or derived, is offered to every operator in fixed order; what they decide goes to the agenda's end, until it is
+empty. A window is worked off hop by hop: time moves on by 32 ms, the operators whose alarm has rung look at the hop, and what they
+decide is worked off before the next hop. So no decision depends on how many hops a record holds.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from operators.reducer import Decision, Decisions, Hop, Operator
+from schemas.base import HOP_SAMPLES, HOP_US
+from schemas.envelope import Event
+from schemas.ids import decision_id
+from schemas.perception import PerceptionWindow
+from schemas.responses import AgendaOverflow
+
+AGENDA_LIMIT = 64
+"""Decisions that one input may cause."""
+
+SOURCE = "conversation"
+
+
+class Agenda:
+    """The operators' states of one session, and the loop over them."""
+
+    def __init__(self, session: str, operators: Sequence[Operator], observe: Callable[[Event, int], None]) -> None:
+        self.session = session
+        self.now = 0
+        """The session's media time in µs."""
+        self.states: list[tuple[Operator, Any]] = [(o, o.initial(session)) for o in operators]
+        self._routes: dict[str, list[tuple[Operator, Any]]] = {}
+        self._observe = observe
+        self._queue: deque[Event] = deque()
+        self._input = ""
+        self._counts: dict[str, int] = {}
+        self._decided: list[Event] = []
+        self._dropped: list[str] = []
+
+    def run(self, event: Event) -> tuple[Event, ...]:
+        """Work off an input; returns the decisions in agenda order."""
+        self._begin(event)
+        self._offer(event)
+        self._drain()
+        return self._finish(event)
+
+    def run_window(self, event: Event, stepped: bool) -> tuple[Event, ...]:
+        """Work off a `perception.window`; `stepped` says whether it is the user's channel, whose hops the operators look at."""
+        self._begin(event)
+        window: PerceptionWindow = event.data
+        hops = len(window.probabilities) if window.probabilities is not None else 3
+        for i in range(hops):
+            end = window.start_us + (i + 1) * HOP_US
+            self.now = max(self.now, end)
+            hop = None
+            if stepped:
+                probability = None if window.probabilities is None else window.probabilities[i]
+                end_sample = window.first_sample + (i + 1) * HOP_SAMPLES
+                hop = Hop(end - HOP_US, end, probability, window.level_db, window.echo, window.epoch, end_sample)
+            self._advance(event, hop)
+        return self._finish(event)
+
+    def run_time(self, event: Event, now: int) -> tuple[Event, ...]:
+        """Work off an input that moves time without media (a tick)."""
+        self._begin(event)
+        self.now = max(self.now, now)
+        self._offer(event)
+        self._drain()
+        self._advance(event, None)
+        return self._finish(event)
+
+    def _begin(self, event: Event) -> None:
+        self._input = event.id
+        if self._counts:
+            self._counts.clear()
+        self._decided = []
+        self._dropped = []
+
+    def _finish(self, event: Event) -> tuple[Event, ...]:
+        if self._dropped:
+            data = AgendaOverflow(limit=AGENDA_LIMIT, dropped=tuple(self._dropped[:AGENDA_LIMIT]))
+            self._decided.append(self._event("agenda", Decision(data), event))
+        return tuple(self._decided)
+
+    def _advance(self, cause: Event, hop: Hop | None) -> None:
+        now = self.now
+        for operator, state in self.states:
+            if state.alarm <= now:
+                decisions = operator.advance(state, now, hop)
+                if decisions:
+                    self._add(operator, decisions, cause)
+        if self._queue:
+            self._drain()
+
+    def _drain(self) -> None:
+        while self._queue:
+            self._offer(self._queue.popleft())
+
+    def _offer(self, event: Event) -> None:
+        route = self._routes.get(event.type)
+        if route is None:
+            route = self._routes[event.type] = [(o, s) for o, s in self.states if event.type in o.handles]
+        for operator, state in route:
+            decisions = operator.step(state, event, self.now)
+            if decisions:
+                self._add(operator, decisions, event)
+        self._observe(event, self.now)
+
+    def _add(self, operator: Operator, decisions: Decisions, cause: Event) -> None:
+        for decision in decisions:
+            if len(self._decided) >= AGENDA_LIMIT:
+                self._dropped.append(decision.data.TYPE)
+                continue
+            event = self._event(operator.name, decision, cause)
+            self._decided.append(event)
+            self._queue.append(event)
+
+    def _event(self, operator: str, decision: Decision, cause: Event) -> Event:
+        index = self._counts.get(operator, 0)
+        self._counts[operator] = index + 1
+        return Event(
+            decision.data.TYPE,
+            self.session,
+            decision_id(self.session, self._input, operator, index),
+            SOURCE,
+            decision.data,
+            self.now,
+            cause.id,
+            decision.correlation,
+        )

@@ -1,0 +1,14 @@
+"""The operators of a conversation, in the one order in which every event is offered to them (law 3)."""
+
+from operators.interrupt import Interrupt
+from operators.lifecycle import Lifecycle
+from operators.reducer import Operator
+from operators.respond import Respond
+from operators.turn import Turn
+
+OPERATORS: tuple[Operator, ...] = (Turn(), Interrupt(), Respond(), Lifecycle())
+
+
+def operator_versions() -> dict[str, int]:
+    """Name → version, as recorded in `session.configured`."""
+    return {operator.name: operator.version for operator in OPERATORS}
