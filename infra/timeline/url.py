@@ -56,7 +56,7 @@ class TimelineUrl:
         if self.query:
             known = ", ".join(sorted(self._asked)) or "none"
             raise self.bad(
-                f"unknown setting {sorted(self.query)[0]!r}; {self.scheme}:// knows {known}"
+                f"unknown setting {min(self.query)!r}; {self.scheme}:// knows {known}"
             )
 
     def bad(self, what: str) -> BadInput:
