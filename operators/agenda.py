@@ -19,7 +19,8 @@ from schemas.responses import AgendaOverflow
 AGENDA_LIMIT = 64
 """Decisions that one input may cause."""
 
-SOURCE = "conversation"
+SOURCE = "conversation/"
+"""The source of a decision is this and the name of its operator."""
 
 
 class Agenda:
@@ -123,7 +124,7 @@ class Agenda:
             decision.data.TYPE,
             self.session,
             decision_id(self.session, self._input, operator, index),
-            SOURCE,
+            SOURCE + operator,
             decision.data,
             self.now,
             cause.id,

@@ -1,0 +1,259 @@
+"""Replay: feed a recorded session's inputs to the operators again and compare what follows with what was recorded (law 12).
+
+Nothing but the timeline lane is read: no model, no media, no clock. `Proof` folds one session and compares decision by decision, in
+order, holding only what has not been matched yet, so that its memory does not grow with the session. `prove` runs it over a timeline,
+`digest_through_bytewax` runs the same records through the conversation flow's own step and must give the same decisions.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from operators.fold import Applied, SessionFold, operator_versions
+from schemas.cloudevents import decode, encode
+from schemas.envelope import Event
+from schemas.errors import BadInput, BadRecord
+from schemas.policy import Policy
+from schemas.record import Lane, Record, StoredRecord
+
+CONTEXT = 8
+"""Events shown before a difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place at which recorded and derived decisions part; either side is None where it has nothing there."""
+
+    index: int
+    recorded: Event | None
+    derived: Event | None
+    before: tuple[Event, ...]
+
+    @property
+    def operator(self) -> str:
+        event = self.derived or self.recorded
+        return "" if event is None else event.source.rpartition("/")[2]
+
+    def fields(self) -> list[tuple[str, Any, Any]]:
+        """(field, recorded value, derived value) of all that differs."""
+        a, b = self.recorded, self.derived
+        if a is None or b is None:
+            return [("event", a and a.type, b and b.type)]
+        rows: list[tuple[str, Any, Any]] = [
+            (name, getattr(a, name), getattr(b, name))
+            for name in ("type", "id", "mediatime", "cause")
+            if getattr(a, name) != getattr(b, name)
+        ]
+        if a.type == b.type and a.data != b.data:
+            left, right = a.data.model_dump(), b.data.model_dump()
+            rows += [(f"data.{k}", left[k], right.get(k)) for k in left if left[k] != right.get(k)]
+        return rows
+
+
+@dataclass(slots=True)
+class SessionProof:
+    """What replaying one session showed."""
+
+    session: str
+    inputs: int = 0
+    decisions: int = 0
+    media_us: int = 0
+    repeats: int = 0
+    """Records in the raw log that a crash or a retry had written twice."""
+    pending: int = 0
+    """Decisions that follow from the last inputs and are not in the log (a session that was cut off)."""
+    ended: bool = False
+    versions: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """Operators whose recorded version is not the present one: name → (recorded, present)."""
+    difference: Difference | None = None
+    digest: str = ""
+    """Of the derived decisions as they would be written."""
+    bytewax_agrees: bool | None = None
+
+    @property
+    def same(self) -> bool:
+        return self.difference is None and self.bytewax_agrees is not False
+
+
+def same_decision(a: Event, b: Event) -> bool:
+    """Law 12: type, id, media time, cause and data are the same."""
+    return a.id == b.id and a.type == b.type and a.mediatime == b.mediatime and a.cause == b.cause and a.data == b.data
+
+
+class Digest:
+    """A running hash of decisions as they are written."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+
+    def add(self, record: Record) -> None:
+        update = self._hash.update
+        for name, value in record.headers:
+            update(name.encode())
+            update(value)
+        update(record.value)
+
+    def hex(self) -> str:
+        return self._hash.hexdigest()
+
+
+class Proof:
+    """Folds one session and compares. `override` makes it a what-if: then nothing is compared, `on_applied` sees the outcome."""
+
+    def __init__(
+        self,
+        session: str,
+        override: Callable[[Policy], Policy] | None = None,
+        on_applied: Callable[[Applied], None] | None = None,
+    ) -> None:
+        self.result = SessionProof(session)
+        self.fold = SessionFold(session, override=override, on_recorded=self._recorded)
+        self._derived: deque[Event] = deque()
+        self._logged: deque[Event] = deque()
+        self._seen: set[str] = set()
+        self._end_recorded = False
+        self._before: deque[Event] = deque(maxlen=CONTEXT)
+        self._digest = Digest()
+        self._on_applied = on_applied
+        self._compare = override is None
+
+    def feed(self, event: Event) -> None:
+        for step in self.fold.feed(event):
+            if step.fate == "repeat":
+                self.result.repeats += 1
+            if step.fate != "applied":
+                continue
+            self.result.inputs += 1
+            self._before.append(step.input)
+            if self._on_applied is not None:
+                self._on_applied(step)
+            for decision in step.decisions:
+                self.result.decisions += 1
+                self._digest.add(encode(decision))
+                self._derived.append(decision)
+            if step.decisions:
+                self._match()
+
+    def _recorded(self, event: Event) -> None:
+        if event.id in self._seen:
+            self.result.repeats += 1
+            return
+        self._seen.add(event.id)
+        self._end_recorded = self._end_recorded or event.type == "session.ended"
+        self._logged.append(event)
+        self._match()
+
+    def _match(self) -> None:
+        while self._derived and self._logged and self.result.difference is None:
+            derived, recorded = self._derived.popleft(), self._logged.popleft()
+            index = self.result.decisions - len(self._derived) - 1
+            if self._compare and not same_decision(derived, recorded):
+                self._differ(index, recorded, derived)
+            self._before.append(derived)
+
+    def _differ(self, index: int, recorded: Event | None, derived: Event | None) -> None:
+        if self.result.difference is None:
+            self.result.difference = Difference(index, recorded, derived, tuple(self._before))
+
+    def finish(self) -> SessionProof:
+        """After the last record: what is left over on either side."""
+        result, fold = self.result, self.fold
+        result.ended = fold.ended
+        result.media_us = fold.now
+        result.digest = self._digest.hex()
+        if fold.config is not None:
+            present = operator_versions()
+            recorded = fold.config.operators
+            for name in sorted(present.keys() | recorded.keys()):
+                if present.get(name) != recorded.get(name):
+                    result.versions[name] = (recorded.get(name), present.get(name))
+        if self._compare:
+            if self._logged:
+                self._differ(result.decisions, self._logged[0], None)
+            elif self._derived and self._end_recorded:
+                self._differ(result.decisions - len(self._derived), None, self._derived[0])
+            else:
+                result.pending = len(self._derived)
+        return result
+
+
+def sessions_of(records: Iterable[StoredRecord]) -> Iterator[tuple[str, Event]]:
+    """(session, event) of every record that can be read."""
+    for record in records:
+        if not record.key:
+            continue
+        try:
+            yield record.key, decode(record)
+        except BadRecord:
+            continue
+
+
+def all_records(timeline: Any, session: str | None = None) -> Iterator[StoredRecord]:
+    """The timeline lane from its beginning to its present end; of one session if named."""
+    partitions = range(timeline.partitions) if session is None else [timeline.partition_of(session)]
+    for partition in partitions:
+        yield from timeline.scan(Lane.TIMELINE, partition, 0, session)
+
+
+def prove(
+    timeline: Any,
+    session: str | None = None,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, SessionProof]:
+    """Replay every session of a timeline (or the one named) by the bare fold.
+
+    Raises:
+        BadInput: the named session is not there.
+    """
+    proofs: dict[str, Proof] = {}
+    for count, (name, event) in enumerate(sessions_of(all_records(timeline, session))):
+        if session is not None and name != session:
+            continue
+        proof = proofs.get(name)
+        if proof is None:
+            proof = proofs[name] = Proof(name)
+        proof.feed(event)
+        if progress is not None and count % 5000 == 0:
+            progress(count)
+    if session is not None and not proofs:
+        raise BadInput(f"no session {session!r} in {timeline.url}; `venus sessions` lists what is there")
+    return {name: proof.finish() for name, proof in proofs.items()}
+
+
+def digests_through_bytewax(timeline: Any, session: str | None = None, workers: int = 1) -> dict[str, str]:
+    """Run the timeline's records through the conversation flow's step; per session the digest of what it decided."""
+    from bytewax import operators as op
+    from bytewax.dataflow import Dataflow
+    from bytewax.testing import cluster_main, run_main
+
+    from flows.bytewax_io import CollectSink, RecordedSource
+    from flows.conversation import EndedSessions, conversation_step
+
+    digests: dict[str, Digest] = {}
+
+    def collect(record: Record) -> None:
+        digests.setdefault(record.key, Digest()).add(record)
+
+    flow = Dataflow("replay")
+    records = op.input("recording", flow, RecordedSource(lambda: all_records(timeline, session)))
+    op.output("decisions", conversation_step(records, EndedSessions()), CollectSink(collect))
+    if workers == 1:
+        run_main(flow)
+    else:
+        cluster_main(flow, [], 0, worker_count_per_proc=workers)
+    return {name: digest.hex() for name, digest in digests.items()}
+
+
+def prove_both(
+    timeline: Any, session: str | None = None, *, progress: Callable[[int], None] | None = None
+) -> dict[str, SessionProof]:
+    """`prove`, and whether the same records through Bytewax give the very same decisions."""
+    results = prove(timeline, session, progress=progress)
+    digests = digests_through_bytewax(timeline, session)
+    empty = Digest().hex()
+    for name, result in results.items():
+        result.bytewax_agrees = digests.get(name, empty) == result.digest
+    return results
