@@ -19,7 +19,7 @@ from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
-from infra.clock import monotonic_s
+from infra.clock import monotonic_s, sleep_s
 from infra.timeline.kafka_errors import explain
 from infra.timeline.kafka_settings import BOOTSTRAP_MS, KafkaSettings, kafka_settings
 from infra.timeline.kafka_topics import Topics
@@ -42,6 +42,7 @@ _FETCH_BYTES = 4 * 1024 * 1024
 _PROBE_AFTER_S = 10.0
 _PROBE_MS = 4_000
 _SCAN_POLL_MS = 500
+_AGAIN_S = 0.1
 # What Kafka adds at most: to a batch, to a record, to a header.
 _BATCH_EXTRA, _RECORD_EXTRA, _HEADER_EXTRA = 61, 36, 10
 
@@ -186,14 +187,20 @@ class KafkaTimeline:
     def _offsets(self, lane: Lane, spec: Any) -> dict[int, int]:
         topic = self.topic(lane)
         wanted = {TopicPartition(topic, p): spec for p in range(self.partitions)}
+        deadline = monotonic_s() + _REQUEST_MS / 1000
         with self._admin_lock:
-            self._check_open()
-            try:
-                found = self._admin.list_partition_offsets(
-                    wanted, IsolationLevel.READ_COMMITTED, timeout_ms=_REQUEST_MS
-                )
-            except Exception as error:
-                raise explain(error, self._settings, "read its end") from error
+            while True:
+                self._check_open()
+                try:
+                    found = self._admin.list_partition_offsets(
+                        wanted, IsolationLevel.READ_COMMITTED, timeout_ms=_REQUEST_MS
+                    )
+                    break
+                except Exception as error:
+                    # For a moment after a broker's restart the client refuses at once instead of connecting again.
+                    if not getattr(error, "retriable", False) or monotonic_s() > deadline:
+                        raise explain(error, self._settings, "read its end") from error
+                sleep_s(_AGAIN_S)
         return {tp.partition: at.offset for tp, at in found.items()}
 
     def reader(self, start: Mapping[Place, int]) -> "KafkaReader":
