@@ -1,0 +1,318 @@
+"""Effects: work that costs time or money and runs only because its request is in the log (law 5),
+whatever kind of work it is.
+
+Rules:
+- A request is an event of a type that an `Effect` is registered for. It runs once, and gets exactly
+  one terminal outcome.
+- **`EffectDesk` is the one place that decides what a request's outcomes are.** It is called by one
+  thread only and sees, in one order, what was read from the log and what the running effects
+  produced; so a cancel and a completion never both win. Whatever an effect produces after its
+  request's end is dropped here.
+- The first terminal wins, also one that another process wrote. After a crash (law 4, 11): a request
+  of which nothing was logged runs again under the same attempt; one that had logged a part ends
+  `lost`, since a second run would repeat the ids of the first with other content. That holds also
+  for parts of a dead process that reach the log late.
+- A cancel names a key (a request, a response, a whole session), and a request carries its keys:
+  whichever comes first, they meet.
+
+Nothing here knows a model, a thread or Bytewax; `flows.effect_runner` runs the effects.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from schemas.base import Data
+from schemas.cloudevents import attributes, decode, encode, wire_type
+from schemas.envelope import Event, Pcm
+from schemas.errors import BadRecord
+from schemas.ids import outcome_id
+from schemas.record import Headers, Record, StoredRecord
+from schemas.transcription import FailureReason
+
+Result = Data | Pcm
+"""What an effect yields: an outcome's data, whose `TYPE` names the outcome."""
+
+SESSION_KEY = "session"
+"""The key that every request carries: the end of its session cancels it."""
+
+ENDED_SESSIONS_KEPT = 1_000
+"""Ended sessions whose requests are remembered, in case the log repeats one; a repeat comes within
+seconds.
+"""
+
+MESSAGE_CHARS = 300
+
+
+def one_line(error: BaseException | str) -> str:
+    """An error as one bounded line that any log can hold."""
+    text = error if isinstance(error, str) else str(error) or type(error).__name__
+    return " ".join(text.split())[:MESSAGE_CHARS].encode("utf-8", "replace").decode()
+
+
+def plain_reason(error: BaseException) -> FailureReason:
+    """Why an effect failed, as far as its error says so (`retryable` marks what cannot be reached
+    now).
+    """
+    return "unavailable" if getattr(error, "retryable", False) else "error"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How requests of one type are worked on.
+
+    `run` yields any number of partial outcomes and, last, the terminal one. `prepare` waits for
+    what the work needs (its result goes to `run`) and takes no slot of `limit`. Both are cancelled
+    by cancelling their task.
+    """
+
+    run: Callable[[Event, Any], AsyncIterator[Result]]
+    failed: Callable[[Event, FailureReason, str], Result]
+    """The terminal outcome of a request that failed."""
+    outcomes: Mapping[str, bool]
+    """The types it yields → whether the type is terminal."""
+    limit: int = 2
+    """Requests that run at the same time."""
+    deadline_s: float = 60.0
+    """Wall time from being ready to the terminal outcome, the wait for a slot included."""
+    prepare: Callable[[Event], Awaitable[Any]] | None = None
+    prepare_s: float = 5.0
+    tries: int = 3
+    """Tries while the error is retryable and nothing was yielded yet, within `retry_s`."""
+    retry_s: float = 10.0
+    reason_of: Callable[[BaseException], FailureReason] = plain_reason
+
+
+class Produced(NamedTuple):
+    """What a running effect hands to the desk."""
+
+    request: str
+    result: Result
+
+
+class Runner(Protocol):
+    """Runs effects elsewhere; what they yield reaches the desk as `Produced`. Every submitted
+    request that is not cancelled yields a terminal result."""
+
+    def submit(self, request: Event, effect: Effect) -> None: ...
+
+    def cancel(self, request: str) -> None: ...
+
+
+def keys_of(request: Event) -> tuple[str, ...]:
+    """What a request can be cancelled by."""
+    response = getattr(request.data, "response", None)
+    own = (SESSION_KEY, f"request:{request.id}")
+    return own if response is None else (*own, f"response:{response}")
+
+
+_CANCELS: dict[str, Callable[[Any], str]] = {
+    "request.superseded": lambda data: f"request:{data.request}",
+    "response.cancelled": lambda data: f"response:{data.response}",
+    "response.failed": lambda data: f"response:{data.response}",
+    "session.ended": lambda data: SESSION_KEY,
+}
+"""Decisions that end requests → the key they name."""
+
+
+def wire_type_of(headers: Headers) -> bytes | None:
+    """The type of a record without decoding it."""
+    return dict(headers).get("ce_type") or attributes(headers).get("ce_type")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request without its terminal outcome."""
+
+    request: Event
+    effect: Effect
+    counts: dict[str, int] = field(default_factory=dict)
+    """Partial outcomes that were emitted, by type."""
+
+
+@dataclass(slots=True)
+class _Session:
+    open: dict[str, _Open] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    """Keys of which nothing is wanted any more."""
+
+
+class EffectDesk:
+    """The books of all requests of this process. Not thread-safe, on purpose: one thread reads,
+    decides and emits.
+    """
+
+    def __init__(self, effects: Mapping[str, Effect], runner: Runner, source: str) -> None:
+        self._effects, self._runner, self._source = effects, runner, source
+        self._sessions: dict[str, _Session] = {}
+        self._ended: OrderedDict[str, _Session] = OrderedDict()
+        self._session_of: dict[str, str] = {}
+        """Open request → its session."""
+        self._terminal: dict[str, bool] = {
+            t: end for e in effects.values() for t, end in e.outcomes.items()
+        }
+        known: Collection[str] = {*effects, *self._terminal, *_CANCELS}
+        self._wanted = frozenset(wire_type(name).encode() for name in known)
+        self._restoring = False
+
+    @property
+    def open(self) -> int:
+        """Requests that have no terminal outcome yet."""
+        return len(self._session_of)
+
+    def restore(self, records: Iterable[StoredRecord]) -> None:
+        """Take in what the log holds so far; nothing runs or is decided before `resume`."""
+        self._restoring = True
+        for record in records:
+            self.read(record)
+        self._restoring = False
+
+    def resume(self) -> list[Record]:
+        """After `restore`: end what cannot go on, and run what never began. Returns the outcomes
+        that say so.
+        """
+        out: list[Record] = []
+        for id_ in list(self._session_of):
+            entry = self._entry(id_)
+            if entry is None:
+                continue
+            if self._cancelled(entry.request):
+                out += self._fail(entry, "cancelled", "cancelled before it was done")
+            elif entry.counts:
+                out += self._fail(
+                    entry, "lost", "the process that worked on it ended; part of it is logged"
+                )
+            else:
+                self._runner.submit(entry.request, entry.effect)
+        return out
+
+    def read(self, record: StoredRecord) -> list[Record]:
+        """The next record of the timeline lane; returns the outcomes that it decides at once."""
+        if wire_type_of(record.headers) not in self._wanted:
+            return []
+        try:
+            event = decode(record)
+        except BadRecord:
+            # Perception rejects it for all; to us it is no request (law 11).
+            return []
+        if event.type in self._effects:
+            return self._requested(event)
+        if event.type in self._terminal:
+            return self._logged(event)
+        return self._cancel(event.session, _CANCELS[event.type](event.data))
+
+    def take(self, produced: Produced) -> list[Record]:
+        """What an effect yielded; returns it as an outcome, unless its request has ended."""
+        entry = self._entry(produced.request)
+        if entry is None:
+            return []
+        try:
+            return self._emit(entry, produced.result)
+        except Exception as error:  # a result that no record can hold must not stop the flow
+            self._runner.cancel(entry.request.id)
+            return self._fail(entry, "error", f"its result cannot be written: {one_line(error)}")
+
+    # --- what was read
+
+    def _requested(self, event: Event) -> list[Record]:
+        books = self._ended.get(event.session) or self._sessions.setdefault(
+            event.session, _Session()
+        )
+        if event.id in books.open or event.id in books.closed:
+            return []
+        entry = books.open[event.id] = _Open(event, self._effects[event.type])
+        self._session_of[event.id] = event.session
+        if self._restoring:
+            return []
+        if self._cancelled(event):
+            return self._fail(entry, "cancelled", "cancelled before it began")
+        self._runner.submit(event, entry.effect)
+        return []
+
+    def _logged(self, event: Event) -> list[Record]:
+        """An outcome in the log: ours read back, or of a process before us (or beside us)."""
+        entry = self._entry(event.cause or "")
+        if entry is None or event.type not in entry.effect.outcomes:
+            return []
+        if self._terminal[event.type]:
+            self._runner.cancel(entry.request.id)
+            self._close(entry)
+            return []
+        count, index = entry.counts.get(event.type, 0), event.sequence or 0
+        if index < count:
+            return []
+        entry.counts[event.type] = index + 1
+        if self._restoring:
+            return []
+        self._runner.cancel(entry.request.id)
+        return self._fail(entry, "lost", "another process logged a part of it")
+
+    def _cancel(self, session: str, key: str) -> list[Record]:
+        books = self._sessions.get(session)
+        if books is None:
+            if session in self._ended:
+                return []
+            books = self._sessions[session] = _Session()
+        books.cancelled.add(key)
+        out: list[Record] = []
+        if not self._restoring:
+            for entry in [e for e in books.open.values() if key in keys_of(e.request)]:
+                self._runner.cancel(entry.request.id)
+                out += self._fail(entry, "cancelled", "cancelled while it was worked on")
+        if key == SESSION_KEY:
+            self._ended[session] = self._sessions.pop(session)
+            # What is open still needs its books: at most as many as there are open requests, right
+            # after a restore.
+            while (
+                len(self._ended) > ENDED_SESSIONS_KEPT and not next(iter(self._ended.values())).open
+            ):
+                self._ended.popitem(last=False)
+        return out
+
+    def _cancelled(self, request: Event) -> bool:
+        books = self._books(request.session)
+        return not books.cancelled.isdisjoint(keys_of(request))
+
+    # --- what is written
+
+    def _fail(self, entry: _Open, reason: FailureReason, message: str) -> list[Record]:
+        return self._emit(entry, entry.effect.failed(entry.request, reason, one_line(message)))
+
+    def _emit(self, entry: _Open, result: Result) -> list[Record]:
+        request, type_ = entry.request, result.TYPE  # type: ignore[union-attr]
+        terminal = entry.effect.outcomes[type_]
+        index = 0 if terminal else entry.counts.get(type_, 0)
+        event = Event(
+            type_,
+            request.session,
+            outcome_id(request.id, request.data.attempt, type_, index),
+            self._source,
+            result,
+            None,
+            request.id,
+            request.correlation,
+            None if terminal else index,
+        )
+        record = encode(event)
+        if terminal:
+            self._close(entry)
+        else:
+            entry.counts[type_] = index + 1
+        return [record]
+
+    # --- the books
+
+    def _books(self, session: str) -> _Session:
+        return self._sessions.get(session) or self._ended[session]
+
+    def _entry(self, request: str) -> _Open | None:
+        session = self._session_of.get(request)
+        return None if session is None else self._books(session).open[request]
+
+    def _close(self, entry: _Open) -> None:
+        books = self._books(entry.request.session)
+        del books.open[entry.request.id]
+        del self._session_of[entry.request.id]
+        books.closed.add(entry.request.id)
