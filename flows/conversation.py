@@ -3,105 +3,22 @@
     timeline ──► key by session ──► one stateful step per session ──► timeline
 
 The step is the shared fold (`operators.fold`): it applies each input run-to-completion over the decision operators. What it derived
-is appended as one batch, in agenda order. State is not stored anywhere: after a restart the flow reads the log again from its
-beginning, derives everything anew, and appends only what is not in the log yet (law 11). Sessions that have ended are skipped.
+is appended as one batch, in agenda order. After a restart the flow reads the log again from its beginning, derives everything anew,
+and appends only what is not in the log yet (`flows.conversation_session`).
 """
 
-import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from bytewax import operators as op
 from bytewax.dataflow import Dataflow
 from bytewax.operators import StatefulBatchLogic
 
 from flows.bytewax_io import TimelineSink, TimelineSource
-from infra.timeline.port import Place, Timeline
-from operators.fold import SessionFold
-from schemas.cloudevents import decode, encode
-from schemas.envelope import Event
-from schemas.errors import BadRecord, Divergence
+from flows.conversation_session import ConversationSession, EndedSessions, Logged, what_is_logged
+from infra.timeline.port import Timeline
 from schemas.record import Lane, Record, StoredRecord
-from schemas.registry import KINDS, Kind
-
-log = logging.getLogger(__name__)
-
-ENDED_REMEMBERED = 100_000
-"""Ended sessions whose late records are still recognised as such."""
-
-
-class Logged(NamedTuple):
-    """Sent down the flow before anything else of a session: the decisions of it that the log holds already."""
-
-    session: str
-    decisions: frozenset[str]
-
-
-class DecisionLedger:
-    """Derived decisions against recorded ones: the same id must hold the same data (law 11)."""
-
-    def __init__(self) -> None:
-        self._expected: dict[str, Event] = {}
-
-    def derived(self, decisions: Iterable[Event]) -> None:
-        for decision in decisions:
-            self._expected[decision.id] = decision
-
-    def recorded(self, event: Event) -> None:
-        """Check a decision that was read back; one that was never derived (or is a repeat) is dropped.
-
-        Raises:
-            Divergence: the log holds another decision under this id.
-        """
-        expected = self._expected.pop(event.id, None)
-        if expected is not None and (expected.type != event.type or expected.data != event.data):
-            raise Divergence(
-                f"session {event.session}: the log holds {event.type} {event.id} with {event.data!r}, but "
-                f"{expected.type} with {expected.data!r} follows from its inputs; was it written by another version of the operators?"
-            )
-
-
-class ConversationSession:
-    """One session of the flow: records in, records of new decisions out."""
-
-    def __init__(self, session: str, logged: frozenset[str] = frozenset()) -> None:
-        self._ledger = DecisionLedger()
-        self._fold = SessionFold(session, on_recorded=self._ledger.recorded)
-        self._logged = logged
-
-    @property
-    def ended(self) -> bool:
-        """The session has ended: whatever still comes of it is late."""
-        return self._fold.ended
-
-    def feed(self, record: StoredRecord) -> list[Record]:
-        try:
-            event = decode(record)
-        except BadRecord:
-            return []  # perception reports it; a type of a newer version passes through
-        out: list[Record] = []
-        for step in self._fold.feed(event):
-            if step.decisions:
-                self._ledger.derived(step.decisions)
-                out.extend(encode(d) for d in step.decisions if d.id not in self._logged)
-        return out
-
-
-class EndedSessions:
-    """The ids of ended sessions, the newest `ENDED_REMEMBERED` of them."""
-
-    def __init__(self, ids: Iterable[str] = ()) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict.fromkeys(ids)
-
-    def add(self, session: str) -> None:
-        self._ids[session] = None
-        if len(self._ids) > ENDED_REMEMBERED:
-            self._ids.popitem(last=False)
-
-    def __contains__(self, session: str) -> bool:
-        return session in self._ids
 
 
 class _Step(StatefulBatchLogic[StoredRecord | Logged, Record, None]):
@@ -149,32 +66,6 @@ def conversation_step(stream: Any, ended: EndedSessions) -> Any:
 
 def _key(item: StoredRecord | Logged) -> str:
     return item.session if isinstance(item, Logged) else (item.key or "")
-
-
-def what_is_logged(
-    timeline: Timeline, partitions: Sequence[int], ended: EndedSessions
-) -> tuple[dict[Place, int], list[Any]]:
-    """Look through the log before starting: which sessions have ended, which decisions of the others are there."""
-    decisions: dict[str, set[str]] = {}
-    for partition in partitions:
-        for record in timeline.scan(Lane.TIMELINE, partition):
-            if not record.key:
-                continue
-            type_, id_ = _type_and_id(record)
-            if type_ == "session.ended":
-                ended.add(record.key)
-                decisions.pop(record.key, None)
-            elif KINDS.get(type_) is Kind.DECISION and record.key not in ended:
-                decisions.setdefault(record.key, set()).add(id_)
-    start = {Place(Lane.TIMELINE, partition): 0 for partition in partitions}
-    return start, [Logged(session, frozenset(ids)) for session, ids in decisions.items()]
-
-
-def _type_and_id(record: StoredRecord) -> tuple[str, str]:
-    headers = dict(record.headers)
-    wire = headers.get("ce_type", b"").decode(errors="replace")
-    name = wire.removeprefix("venus.").rpartition(".v")[0]
-    return name, headers.get("ce_id", b"").decode(errors="replace")
 
 
 def build_conversation(open_timeline: Callable[[], Timeline], stop: Any, pace_s: float | None = None) -> Dataflow:
