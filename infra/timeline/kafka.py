@@ -43,6 +43,7 @@ _PROBE_AFTER_S = 10.0
 _PROBE_MS = 4_000
 _SCAN_POLL_MS = 500
 _AGAIN_S = 0.1
+_BACKOFF_MS = 20
 # What Kafka adds at most: to a batch, to a record, to a header.
 _BATCH_EXTRA, _RECORD_EXTRA, _HEADER_EXTRA = 61, 36, 10
 
@@ -284,6 +285,8 @@ class KafkaReader:
                 # An offset that is no longer there is an error, not a silent jump to either end.
                 auto_offset_reset="none",
                 isolation_level="read_committed",
+                # The first fetch waits for two of them; the default of 100 ms makes every scan wait 0.2 s.
+                retry_backoff_ms=_BACKOFF_MS,
                 max_partition_fetch_bytes=_FETCH_BYTES,
                 request_timeout_ms=_REQUEST_MS,
                 allow_auto_create_topics=False,

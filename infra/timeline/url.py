@@ -55,9 +55,7 @@ class TimelineUrl:
         """Refuse what no opener asked for."""
         if self.query:
             known = ", ".join(sorted(self._asked)) or "none"
-            raise self.bad(
-                f"unknown setting {min(self.query)!r}; {self.scheme}:// knows {known}"
-            )
+            raise self.bad(f"unknown setting {min(self.query)!r}; {self.scheme}:// knows {known}")
 
     def bad(self, what: str) -> BadInput:
         return BadInput(f"timeline {self.shown}: {what}")

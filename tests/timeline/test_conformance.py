@@ -66,7 +66,9 @@ def test_batches_follow_one_another(timeline: Timeline) -> None:
     assert plain(list(timeline.scan(Lane.TIMELINE, first[0].partition))) == numbered("s", 6)
 
 
-def test_positions_come_in_the_order_of_the_records_over_many_partitions(timeline: Timeline) -> None:
+def test_positions_come_in_the_order_of_the_records_over_many_partitions(
+    timeline: Timeline,
+) -> None:
     records = [numbered(f"s{n % 17}", 1, start=n)[0] for n in range(120)]
     positions = timeline.append(records)
     assert [p.partition for p in positions] == [timeline.partition_of(r.key) for r in records]
@@ -282,7 +284,9 @@ def test_any_batches_are_read_back_as_they_were_appended(timeline: Timeline) -> 
             for record, position in zip(batch, timeline.append(batch, lane), strict=True):
                 expected[lane, *position] = record
         found = take(reader, len(expected))
-        assert {(r.lane, r.partition, r.offset): p for r, p in zip(found, plain(found), strict=True)} == expected
+        assert {
+            (r.lane, r.partition, r.offset): p for r, p in zip(found, plain(found), strict=True)
+        } == expected
         for place in places(timeline, *LANES):
             offsets = [r.offset for r in found if Place(r.lane, r.partition) == place]
             assert offsets == sorted(offsets)

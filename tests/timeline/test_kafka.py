@@ -61,7 +61,12 @@ def test_existing_topics_are_used_as_they_are_and_dangers_are_named(
     with open_timeline(kafka_broker.url(topic)) as timeline:
         assert timeline.partitions == 3
         warnings = timeline.warnings()  # type: ignore[attr-defined]
-    for danger in ("cleanup.policy=compact", "retention.ms=1000", "retention.bytes=5", "CreateTime"):
+    for danger in (
+        "cleanup.policy=compact",
+        "retention.ms=1000",
+        "retention.bytes=5",
+        "CreateTime",
+    ):
         assert sum(danger in line and topic in line for line in warnings) == 1
         assert danger in caplog.text
     assert _config(admin, topic) == before
@@ -171,7 +176,9 @@ def test_an_aborted_transaction_of_another_producer_is_not_seen(kafka_broker: Br
         assert plain(list(timeline.scan(Lane.TIMELINE, 0))) == numbered("s", 1)
 
 
-def test_records_deleted_before_a_reader_starts_are_a_hole(kafka_broker: Broker, admin: Any) -> None:
+def test_records_deleted_before_a_reader_starts_are_a_hole(
+    kafka_broker: Broker, admin: Any
+) -> None:
     from kafka import TopicPartition
 
     topic = kafka_broker.topic()

@@ -106,7 +106,12 @@ def test_kafka_settings_come_from_the_url_or_the_environment_and_secrets_are_not
         "VENUS_KAFKA_SSL_CHECK_HOSTNAME": "false",
     }
     read = kafka_settings(url, environ)
-    assert (read.servers, read.topic, read.media_topic, read.partitions) == ("a:1,b:2", "t", "t.media", 3)
+    assert (read.servers, read.topic, read.media_topic, read.partitions) == (
+        "a:1,b:2",
+        "t",
+        "t.media",
+        3,
+    )
     assert read.client["bootstrap_servers"] == ["a:1", "b:2"]
     assert read.client["security_protocol"] == "SASL_SSL"
     assert read.client["sasl_plain_username"] == "me"  # the URL wins
@@ -123,7 +128,9 @@ def test_murmur2_is_the_one_of_kafka_python(data: bytes) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 100))
 def test_partitions_are_those_of_librdkafka(key: str, partitions: int) -> None:
-    librdkafka = pytest.importorskip("confluent_kafka", reason="pip install confluent-kafka to compare")
+    librdkafka = pytest.importorskip(
+        "confluent_kafka", reason="pip install confluent-kafka to compare"
+    )
     assert partition_of(key, partitions) == librdkafka.murmur2(key.encode(), partitions)
 
 
@@ -133,7 +140,9 @@ def test_murmur2_gives_the_values_of_kafkas_own_tests() -> None:
     assert {data: murmur2(data) for data in known} == {d: n & 0xFFFFFFFF for d, n in known.items()}
 
 
-@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.binary())).map(tuple))
+@given(
+    st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.binary())).map(tuple)
+)
 def test_any_headers_survive_the_blob(headers: tuple[tuple[str, bytes], ...]) -> None:
     assert decode_headers(encode_headers(headers)) == headers
 
