@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from tenacity import (
     AsyncRetrying,
@@ -32,6 +32,8 @@ from schemas.envelope import Event
 
 OUTBOX_LIMIT = 1_000
 JOIN_S = 5.0
+
+T = TypeVar("T")
 
 
 class FairGate:
@@ -134,9 +136,9 @@ class EffectRunner:
     def drain(self) -> list[Produced]:
         return self.outbox.drain()
 
-    def call(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something of the owner's on the loop and wait for it (closing a client)."""
-        asyncio.run_coroutine_threadsafe(work, self.loop).result(JOIN_S)
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something of the owner's on the loop and wait for it (opening, closing a client)."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(JOIN_S)
 
     def close(self) -> None:
         """Stop everything. Requests that are open stay open in the log: the next start takes them
@@ -195,6 +197,8 @@ class _Run:
         self._runner, self._request, self._effect = runner, request, effect
         self._ended = False
         self._yielded = False
+        self._unreachable: BaseException | None = None
+        """Why the try before failed, while the next one is due."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def go(self) -> None:
@@ -231,12 +235,11 @@ class _Run:
         retrying = AsyncRetrying(
             stop=stop_after_attempt(effect.tries) | stop_after_delay(effect.retry_s),
             wait=wait_exponential(multiplier=0.2, max=3.0),
-            retry=retry_if_exception(
-                lambda error: not self._yielded and bool(getattr(error, "retryable", False))
-            ),
+            retry=retry_if_exception(self._worth_a_retry),
             reraise=True,
         )
         async for attempt in retrying:
+            self._unreachable = None
             with attempt:
                 async with aclosing(effect.run(self._request, prepared)) as results:  # type: ignore[type-var]
                     async for result in results:
@@ -245,6 +248,12 @@ class _Run:
                             return
                         self._yielded = True
                         await self._runner.outbox.put(Produced(self._request.id, result))
+
+    def _worth_a_retry(self, error: BaseException) -> bool:
+        if self._yielded or not getattr(error, "retryable", False):
+            return False
+        self._unreachable = error
+        return True
 
     def _arm(self, seconds: float, what: str) -> None:
         if self._timer is not None:
@@ -256,7 +265,10 @@ class _Run:
         )
 
     def _expire(self, task: "asyncio.Task[None]", message: str) -> None:
-        self._fail_now("timed_out", message)
+        if self._unreachable is None:
+            self._fail_now("timed_out", message)
+        else:
+            self._fail_now("unavailable", one_line(self._unreachable))
         task.cancel()
 
     def _fail_now(self, reason: Any, message: str) -> None:

@@ -78,7 +78,7 @@ class Effect:
     """Wall time from being ready to the terminal outcome, the wait for a slot included."""
     prepare: Callable[[Event], Awaitable[Any]] | None = None
     prepare_s: float = 5.0
-    tries: int = 3
+    tries: int = 6
     """Tries while the error is retryable and nothing was yielded yet, within `retry_s`."""
     retry_s: float = 10.0
     reason_of: Callable[[BaseException], FailureReason] = plain_reason

@@ -7,6 +7,7 @@ The first piece goes out at once, since speech can begin with it; then a few pie
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 GROUP_PIECES = 4
 GROUP_S = 0.15
@@ -24,11 +25,9 @@ async def grouped(
     try:
         while True:
             if following is None:
-                following = asyncio.ensure_future(anext(pieces))  # type: ignore[arg-type]
-            await asyncio.wait(
-                [following] if timer is None else [following, timer],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+                following = asyncio.ensure_future(anext(pieces))
+            both: list[asyncio.Future[Any]] = [following] if timer is None else [following, timer]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             flush = timer is not None and timer.done()
             if following.done():
                 done, following = following, None

@@ -1,4 +1,4 @@
-"""What the tests of effects share: events in short, a scripted runner, and a desk on a memory log."""
+"""What the tests of effects share: short events, a scripted runner, a desk on a memory log."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field

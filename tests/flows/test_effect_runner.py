@@ -1,5 +1,5 @@
-"""The runner: limits, fairness, deadlines, retries and cancels of effects that are scripted here, and
-the grouping of streamed text.
+"""The runner: limits, fairness, deadlines, retries and cancels of effects that are scripted here,
+and the grouping of streamed text.
 """
 
 import asyncio
@@ -123,10 +123,20 @@ def test_what_cannot_be_reached_is_tried_again_then_unavailable() -> None:
         raise Down("no route\nto host")
         yield
 
-    with Rig(down) as rig:
+    with Rig(down, tries=3) as rig:
         rig.read(request())
         assert rig.settle() == ["unavailable"]
         assert len(tries) == 3 and rig.out[0].data.message == "no route to host"
+
+
+def test_a_deadline_during_retries_says_that_nothing_could_be_reached() -> None:
+    async def down(request: Event, _: Any) -> AsyncIterator[Result]:
+        raise Down("no route")
+        yield
+
+    with Rig(down, deadline_s=0.3) as rig:
+        rig.read(request())
+        assert rig.settle() == ["unavailable"]
 
 
 def test_a_second_try_may_succeed() -> None:
@@ -208,9 +218,8 @@ def test_what_is_prepared_is_bounded_and_takes_no_slot() -> None:
 
     with Rig(run, prepare=prepare, prepare_s=0.3, limit=1) as rig:
         rig.read(request(), request("p"))
-        rig.until(lambda: len(rig.out) == 1, 0.25)
-        assert rig.out[0].cause == "p" and rig.out[0].data.text == "ready"
         assert rig.settle() == ["completed", "timed_out"]
+        assert rig.out[0].cause == "p" and rig.out[0].data.text == "ready"
 
 
 def test_sessions_take_turns_and_the_limit_holds() -> None:

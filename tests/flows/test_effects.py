@@ -1,5 +1,5 @@
-"""The desk: one terminal outcome per request, whatever races or crashes; directed, and as a property
-over any interleaving with crashes at any point.
+"""The desk: one terminal outcome per request, whatever races or crashes; directed, and as a
+property over any interleaving with crashes at any point.
 """
 
 from dataclasses import replace
