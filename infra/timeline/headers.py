@@ -1,8 +1,8 @@
 """Record headers as one blob (for SQLite): compact, any bytes, and fast to decode, since replay decodes every one.
 
 Usual form: names joined by NUL, two NULs, values joined by NUL. Decoding is one `partition`, one `split` and a look-up of
-the names, which repeat from record to record: 0.6 µs for nine headers, against 1.9 µs for orjson (which needs base64 for
-bytes as well) and 2.6 µs for a length-prefixed form.
+the names, which repeat from record to record: 2.1 µs for nine headers, against 4.5 µs for orjson (which would need base64
+for bytes as well) and 13.9 µs for a length-prefixed form.
 Where a name or value holds a NUL or a name is empty: a leading NUL, then length-prefixed names and values.
 """
 

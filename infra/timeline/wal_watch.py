@@ -26,6 +26,7 @@ _IN_MODIFY = 0x2
 _POLL_S = 0.002
 _RECHECK_S = 0.1
 _LOOK_AGAIN_S = (0.0002, 0.0002, 0.0005, 0.001, 0.002, 0.004)
+_POLL_STEP_S = 0.001  # poll(2) counts in whole ms
 
 
 class WalWatch:
@@ -41,12 +42,18 @@ class WalWatch:
     def wait(self, timeout_s: float) -> None:
         if self._poll is None or self._fd is None:
             sleep_s(min(_POLL_S, timeout_s))
-        elif self._looked < len(_LOOK_AGAIN_S):
+        elif self._looked < len(_LOOK_AGAIN_S) and _LOOK_AGAIN_S[self._looked] < _POLL_STEP_S:
             sleep_s(min(_LOOK_AGAIN_S[self._looked], timeout_s))
             self._looked += 1
-        elif self._poll.poll(min(_RECHECK_S, timeout_s) * 1000):
-            self._drain()
-            self._looked = 0
+        else:
+            # The longer steps end early when the file is written again.
+            again = self._looked < len(_LOOK_AGAIN_S)
+            step = _LOOK_AGAIN_S[self._looked] if again else _RECHECK_S
+            if self._poll.poll(min(step, timeout_s) * 1000):
+                self._drain()
+                self._looked = 0
+            elif again:
+                self._looked += 1
 
     def _drain(self) -> None:
         assert self._fd is not None

@@ -91,6 +91,7 @@ class Broker:
     def _run_tool(self, *arguments: str) -> None:
         done = subprocess.run(
             [*self._java(), "kafka.tools.StorageTool", *arguments],
+            check=False,
             capture_output=True,
             text=True,
             timeout=_READY_S,
@@ -154,20 +155,25 @@ def _accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def kafka_home() -> Path:
-    """Where Kafka is, or the end of this test: a skip, and in CI a failure."""
+def what_is_missing() -> str:
+    """What the Kafka tests need and this machine lacks, in one line; empty when all is there."""
     home = os.environ.get("KAFKA_HOME", "")
-    missing = ""
     if not home:
-        missing = "KAFKA_HOME is not set: unpack Apache Kafka 4.x and set KAFKA_HOME to its folder"
-    elif not any(Path(home, "libs").glob("kafka_*.jar")):
-        missing = (
+        return "KAFKA_HOME is not set: unpack Apache Kafka 4.x and set KAFKA_HOME to its folder"
+    if not any(Path(home, "libs").glob("kafka_*.jar")):
+        return (
             f"KAFKA_HOME={home} holds no libs/kafka_*.jar: set it to an unpacked Apache Kafka 4.x"
         )
-    elif shutil.which("java") is None:
-        missing = "java is not on PATH: install Java 17 or newer for the Kafka tests"
+    if shutil.which("java") is None:
+        return "java is not on PATH: install Java 17 or newer for the Kafka tests"
+    return ""
+
+
+def kafka_home() -> Path:
+    """Where Kafka is, or the end of this test: a skip, and in CI a failure."""
+    missing = what_is_missing()
     if not missing:
-        return Path(home).resolve()
+        return Path(os.environ["KAFKA_HOME"]).resolve()
     if os.environ.get("CI", "").lower() in ("true", "1"):
         pytest.fail(missing, pytrace=False)
     pytest.skip(missing)

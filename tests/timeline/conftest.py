@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import kafka_broker, own_kafka_broker
+from tests.support.kafka import kafka_broker, own_kafka_broker, what_is_missing
 
 __all__ = ["kafka_broker", "own_kafka_broker"]
 
@@ -38,3 +38,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "log_url" in metafunc.fixturenames:
         shared = "between_processes" in metafunc.fixturenames
         metafunc.parametrize("kind", SHARED_KINDS if shared else KINDS, indirect=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once why the Kafka tests were skipped, and how to have them."""
+    missing = what_is_missing()
+    if missing and any(missing in str(r.longrepr) for r in terminalreporter.getreports("skipped")):
+        terminalreporter.write_line(f"Kafka tests skipped: {missing}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Thread
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_batch_is_read_back_in_order_with_rising_offsets(timeline: Timeline) -
     stored = list(timeline.scan(Lane.TIMELINE, partition))
     assert plain(stored) == records
     assert [(r.partition, r.offset) for r in stored] == positions
-    assert all(a.offset < b.offset for a, b in zip(positions, positions[1:], strict=False))
+    assert all(a.offset < b.offset for a, b in pairwise(positions))
     assert timeline.end()[partition] == positions[-1].offset + 1
     # Kafka keeps milliseconds.
     assert all(before - 1000 <= r.appended_us <= wall_us() + 1000 for r in stored)
