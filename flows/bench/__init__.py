@@ -1,0 +1,1 @@
+"""The measurements of `venus bench`: ratios within one run, never absolute times against a constant."""

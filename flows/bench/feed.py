@@ -1,0 +1,84 @@
+"""The load of `venus bench loop`: synthetic devices in a process of their own, and a probe of the bare log.
+
+Each session plays the demo's recorded speech from a place of its own, 100 ms a chunk, in real time; the sessions' chunks are spread over
+the 100 ms as independent devices' would be.
+"""
+
+from multiprocessing.synchronize import Event as EventType
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from infra.clock import monotonic_s, sleep_s
+from infra.timeline import open_timeline
+from infra.timeline.port import Place
+from schemas.cloudevents import encode
+from schemas.envelope import Event, Pcm
+from schemas.ids import observation_id
+from schemas.record import Lane, Record
+from schemas.session import SessionClosed, SessionOpened
+
+CHUNK_S = 0.1
+RATE = 16_000
+TRACK = Path(__file__).parent.parent / "demo" / "conversation.flac"
+PROBE_SESSION = "bench-probe"
+
+
+def session_name(index: int) -> str:
+    return f"bench-{index:04d}"
+
+
+def _record(session: str, sequence: int, data: object, at_us: int) -> Record:
+    type_ = "media.audio" if isinstance(data, Pcm) else data.TYPE  # type: ignore[attr-defined]
+    lane = "media" if isinstance(data, Pcm) else "events"
+    source = f"bench/{lane}"
+    id_ = observation_id(session, source, sequence, type_)
+    return encode(Event(type_, session, id_, source, data, at_us, sequence=sequence))
+
+
+def feed(url: str, sessions: int, seconds: float, ready: EventType) -> None:
+    """Open the sessions, set `ready`, play for `seconds`, close them."""
+    track, _ = soundfile.read(TRACK, dtype="int16")
+    samples = round(CHUNK_S * RATE)
+    shifts = [round(i * 7.3 * RATE) % len(track) for i in range(sessions)]
+    with open_timeline(url) as timeline:
+        opened = SessionOpened(device="bench", playback="assumed")
+        timeline.append([_record(session_name(i), 0, opened, 0) for i in range(sessions)])
+        sleep_s(2.0)
+        ready.set()
+        start = monotonic_s()
+        chunks = round(seconds / CHUNK_S)
+        for chunk in range(chunks):
+            for i in range(sessions):
+                due = start + (chunk + 1 + i / sessions) * CHUNK_S
+                sleep_s(max(0.0, due - monotonic_s()))
+                at = np.arange(chunk * samples, (chunk + 1) * samples) + shifts[i]
+                pcm = track.take(at, mode="wrap").tobytes()
+                record = _record(session_name(i), chunk, Pcm(RATE, 1, pcm), round(chunk * CHUNK_S * 1e6))
+                timeline.append([record], Lane.MEDIA)
+        end_us = round(chunks * CHUNK_S * 1e6)
+        timeline.append([_record(session_name(i), 1, SessionClosed(), end_us) for i in range(sessions)])
+
+
+def probe(url: str, stop: EventType, found: "list[float]") -> None:
+    """Append a record of a type that nobody reads and poll it back, every 50 ms, until `stop`; times in ms go to `found`."""
+    headers = (
+        ("ce_specversion", b"1.0"),
+        ("ce_type", b"venus.bench.probe.v1"),
+        ("ce_id", b"probe"),
+        ("ce_source", b"bench"),
+        ("content-type", b"application/json"),
+    )
+    record = Record(PROBE_SESSION, headers, b"{}" + b" " * 500)
+    with open_timeline(url) as timeline:
+        partition = timeline.partition_of(PROBE_SESSION)
+        reader = timeline.reader({Place(Lane.TIMELINE, partition): timeline.end()[partition]})
+        while not stop.is_set():
+            before = monotonic_s()
+            position = timeline.append([record])[0]
+            while all(r.offset < position.offset for r in reader.poll(0.5)):
+                pass
+            found.append((monotonic_s() - before) * 1e3)
+            sleep_s(0.05)
+        reader.close()
