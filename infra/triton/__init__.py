@@ -1,0 +1,1 @@
+"""Models on Triton: the repository (`models/`), a local server for it, and a typed client."""
