@@ -19,8 +19,11 @@ def explain(error: BaseException, settings: KafkaSettings, doing: str) -> BaseEx
                 f"{where}: {words.format(servers=settings.servers, topic=settings.topic)} ({name})"
             )
     if isinstance(error, KafkaError) and error.retriable:
+        # kafka-python tries again after a refused login or handshake too, so these end here as well.
+        protocol = settings.client.get("security_protocol", "PLAINTEXT")
         return TimelineUnavailable(
-            f"{where}: {settings.servers} does not answer; is the broker running? ({name})"
+            f"{where}: {settings.servers} does not answer over {protocol}; is the broker running, and are "
+            f"VENUS_KAFKA_SECURITY_PROTOCOL and the login right? ({name})"
         )
     # Their messages hold whole requests over many lines.
     lines = str(error).splitlines() or [name]

@@ -116,6 +116,6 @@ def _client(url: TimelineUrl, environ: Mapping[str, str]) -> dict[str, Any]:
     if protocol.startswith("SASL") and "sasl_mechanism" not in client:
         raise url.bad("security_protocol asks for SASL, but there is no sasl_mechanism")
     if "sasl_plain_password" in client or "ssl_password" in client:
-        # kafka-python logs its whole configuration at this level, passwords included.
-        logging.getLogger("kafka.admin.client").setLevel(logging.INFO)
+        # At DEBUG kafka-python logs its whole configuration and every byte it sends, passwords included.
+        logging.getLogger("kafka").setLevel(logging.INFO)
     return client

@@ -24,7 +24,10 @@ _STOP_S = 20.0
 
 
 class Broker:
-    """One node (KRaft: broker and controller in one process) on loopback, its data under `folder`."""
+    """One node (KRaft: broker and controller in one process) on loopback, its data under `folder`.
+
+    `more` holds further settings (the last of a name wins) with `{port}` and `{controller}` to fill in.
+    """
 
     def __init__(self, home: Path, folder: Path, more: str = "") -> None:
         self._libs, self._folder = home / "libs", folder
@@ -34,7 +37,7 @@ class Broker:
         self._settings = folder / "server.properties"
         self._logging = folder / "log4j2.properties"
         self._settings.write_text(
-            _SETTINGS.format(port=self.port, controller=controller, folder=folder) + more
+            (_SETTINGS + more).format(port=self.port, controller=controller, folder=folder)
         )
         self._logging.write_text(_LOGGING)
         self._run_tool("format", "--standalone", "-t", _cluster_id(), "-c", str(self._settings))

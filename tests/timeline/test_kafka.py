@@ -1,7 +1,9 @@
 """What only the Kafka timeline does: its topics and their settings, foreign records, limits, and a broker that dies."""
 
+import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -14,7 +16,7 @@ from infra.timeline import Place, Timeline, open_timeline
 from infra.timeline import kafka as kafka_timeline
 from schemas.errors import TimelineError, TimelineUnavailable
 from schemas.record import Lane, Record, StoredRecord
-from tests.support.kafka import Broker
+from tests.support.kafka import Broker, kafka_home
 from tests.timeline.helpers import numbered, places, plain, take
 
 pytestmark = [pytest.mark.timeline, pytest.mark.kafka]
@@ -271,3 +273,37 @@ def _eventually(action: Any) -> Any:
         except TimelineUnavailable:
             if monotonic_s() > deadline:
                 raise
+
+
+_SASL = """\
+listeners=SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=SASL_PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+security.inter.broker.protocol=SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required \
+username="me" password="hush" user_me="hush";
+"""
+
+
+def test_a_login_from_the_environment_is_used_for_writing_and_reading(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(kafka_home(), tmp_path, more=_SASL)
+    environ = {
+        "VENUS_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "VENUS_KAFKA_SASL_MECHANISM": "PLAIN",
+        "VENUS_KAFKA_SASL_PLAIN_USERNAME": "me",
+        "VENUS_KAFKA_SASL_PLAIN_PASSWORD": "hush",
+    }
+    caplog.set_level(logging.DEBUG)
+    try:
+        broker.start()
+        with open_timeline(broker.url("t", "partitions=1"), environ=environ) as timeline:
+            timeline.append(numbered("s", 2))
+            assert plain(list(timeline.scan(Lane.TIMELINE, 0))) == numbered("s", 2)
+    finally:
+        broker.stop()
+    assert "hush" not in caplog.text
