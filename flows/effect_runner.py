@@ -250,7 +250,7 @@ class _Run:
                         await self._runner.outbox.put(Produced(self._request.id, result))
 
     def _worth_a_retry(self, error: BaseException) -> bool:
-        if self._yielded or not getattr(error, "retryable", False):
+        if self._yielded or self._effect.reason_of(error) != "unavailable":
             return False
         self._unreachable = error
         return True

@@ -79,9 +79,10 @@ class Effect:
     prepare: Callable[[Event], Awaitable[Any]] | None = None
     prepare_s: float = 5.0
     tries: int = 6
-    """Tries while the error is retryable and nothing was yielded yet, within `retry_s`."""
+    """Tries while it is unavailable and nothing was yielded yet, within `retry_s`."""
     retry_s: float = 10.0
     reason_of: Callable[[BaseException], FailureReason] = plain_reason
+    """What an error says; `unavailable` is worth another try."""
 
 
 class Produced(NamedTuple):

@@ -6,7 +6,7 @@ The first piece goes out at once, since speech can begin with it; then a few pie
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 GROUP_PIECES = 4
@@ -16,7 +16,7 @@ SENTENCE_ENDS = (".", "!", "?", ";", ":", "…", "。", "！", "？", "；", "\n
 
 async def grouped(
     pieces: AsyncIterator[str], most: int = GROUP_PIECES, longest_s: float = GROUP_S
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """The same text in fewer pieces; none is empty. Closing this closes `pieces`."""
     held: list[str] = []
     first = True

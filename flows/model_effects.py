@@ -6,15 +6,15 @@ so that the first sentence is spoken while the rest is generated. How requests a
 cancelled and ended is the business of `flows.effects`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from flows.audio_store import AudioStore
 from flows.effects import Effect, Result, plain_reason
 from flows.grouping import grouped
-from infra.triton.client import ModelClient, ModelRejected
+from infra.triton.client import Delta, ModelClient, ModelRejected, ModelUnavailable
 from schemas.envelope import Event
 from schemas.registry import PARTIALS, TERMINALS
 from schemas.responses import (
@@ -54,6 +54,9 @@ class InferenceSettings:
 
 
 def reason_of(error: BaseException) -> FailureReason:
+    """The client's errors in the log's words."""
+    if isinstance(error, ModelUnavailable):
+        return "unavailable"
     return "rejected" if isinstance(error, ModelRejected) else plain_reason(error)
 
 
@@ -72,10 +75,12 @@ def model_effects(
         return await audio.span(request.session, request.data.audio)
 
     async def endpoint(request: Event, pcm: Any) -> AsyncIterator[Result]:
-        yield EndpointPredicted(turn=request.data.turn, probability=await client.endpoint(pcm))
+        probability = await client.endpoint(pcm, timeout_s=settings.endpoint_s)
+        yield EndpointPredicted(turn=request.data.turn, probability=probability)
 
     async def transcript(request: Event, pcm: Any) -> AsyncIterator[Result]:
-        start, answer = request.data.start_us, await client.transcribe(pcm, request.data.language)
+        asked, start = request.data, request.data.start_us
+        answer = await client.transcribe(pcm, asked.language, timeout_s=settings.transcript_s)
         words = tuple(
             Word(
                 text=w.text,
@@ -86,7 +91,7 @@ def model_effects(
             for w in answer.words
         )
         yield TranscriptFinal(
-            turn=request.data.turn, text=answer.text, words=words, language=answer.language
+            turn=asked.turn, text=answer.text, words=words, language=answer.language
         )
 
     return {
@@ -111,7 +116,7 @@ def model_effects(
             reason_of=reason_of,
         ),
         "response.requested": Effect(
-            lambda request, _: _generate(client, request),
+            lambda request, _: _generate(client, request, settings.generate_s),
             lambda r, reason, text: GenerationFailed(
                 response=r.data.response, reason=reason, message=text
             ),
@@ -121,7 +126,7 @@ def model_effects(
             reason_of=reason_of,
         ),
         "speech.requested": Effect(
-            lambda request, _: _speak(client, request),
+            lambda request, _: _speak(client, request, settings.speak_s),
             lambda r, reason, text: SpeechFailed(
                 response=r.data.response, index=r.data.index, reason=reason, message=text
             ),
@@ -133,37 +138,38 @@ def model_effects(
     }
 
 
-async def _generate(client: ModelClient, request: Event) -> AsyncIterator[Result]:
+async def _generate(client: ModelClient, request: Event, within_s: float) -> AsyncIterator[Result]:
     asked = request.data
-    text, tokens = "", 0
+    messages = [message.model_dump() for message in asked.messages]
+    text, last = "", Delta("", "", 0)
 
-    async def pieces() -> AsyncIterator[str]:
-        nonlocal tokens
-        messages = [message.model_dump() for message in asked.messages]
-        async with aclosing(
-            client.generate(messages, asked.max_tokens, asked.temperature, asked.seed)
-        ) as deltas:
-            async for delta in deltas:
-                tokens += 1
-                yield delta
+    async def pieces() -> AsyncGenerator[str, None]:
+        nonlocal last
+        deltas = client.generate(
+            messages, asked.max_tokens, asked.temperature, asked.seed, timeout_s=within_s
+        )
+        async with aclosing(deltas):
+            async for last in deltas:
+                yield last.text
 
     async with aclosing(grouped(pieces())) as groups:
         async for group in groups:
             text += group
             yield ResponseText(response=asked.response, text=group)
-    reason = "length" if tokens >= asked.max_tokens else "stop"
+    reason: Literal["stop", "length"] = "length" if last.finish == "length" else "stop"
     yield GenerationCompleted(
-        response=asked.response, text=text, tokens=tokens, finish_reason=reason
+        response=asked.response, text=text, tokens=last.tokens, finish_reason=reason
     )
 
 
-async def _speak(client: ModelClient, request: Event) -> AsyncIterator[Result]:
+async def _speak(client: ModelClient, request: Event, within_s: float) -> AsyncIterator[Result]:
     asked = request.data
     samples, at_rate = 0, 1
-    async with aclosing(client.speak(asked.text)) as chunks:
+    async with aclosing(client.speak(asked.text, timeout_s=within_s)) as chunks:
         async for pcm, rate in chunks:
-            if len(pcm):
-                samples, at_rate = samples + len(pcm), rate
-                yield ResponseSpeech(rate, 1, pcm.tobytes())
+            chunk = ResponseSpeech(rate, 1, pcm)
+            if chunk.samples:
+                samples, at_rate = samples + chunk.samples, rate
+                yield chunk
     duration_us = samples * 1_000_000 // at_rate
     yield SpeechCompleted(response=asked.response, index=asked.index, duration_us=duration_us)

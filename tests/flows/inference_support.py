@@ -1,7 +1,7 @@
 """What the tests of the inference flow share: short requests and media, a scripted model server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from flows.inference import InferenceStep
 from flows.model_effects import InferenceSettings, model_effects
 from infra.clock import monotonic_s, sleep_s
 from infra.timeline import Timeline
+from infra.triton.client import Delta, SpeechChunk
 from schemas.cloudevents import decode, encode
 from schemas.envelope import Event, Pcm
 from schemas.errors import BadRecord
@@ -160,22 +161,23 @@ class FakeClient:
     pause_s: float = 0.0
     chunks: tuple[int, ...] = (441, 441, 100)
 
-    async def endpoint(self, audio: NDArray[np.int16]) -> float:
+    async def endpoint(self, audio: NDArray[np.int16], **_: Any) -> float:
         self.heard.append(audio)
         return 0.75
 
-    async def transcribe(self, audio: NDArray[np.int16], language: str) -> FakeTranscript:
+    async def transcribe(self, audio: NDArray[np.int16], language: str, **_: Any) -> FakeTranscript:
         self.heard.append(audio)
         return FakeTranscript("hello", language, (FakeWord("hello", 100_000, 350_000, 0.9),))
 
-    async def generate(self, *_: Any, **__: Any) -> AsyncIterator[str]:
-        for delta in self.deltas:
+    async def generate(self, *_: Any, **__: Any) -> AsyncGenerator[Delta, None]:
+        for number, delta in enumerate(self.deltas, 1):
             await asyncio.sleep(self.pause_s)
-            yield delta
+            finish = "stop" if number == len(self.deltas) else ""
+            yield Delta(delta, finish, number)
 
-    async def speak(self, text: str) -> AsyncIterator[tuple[NDArray[np.int16], int]]:
+    async def speak(self, text: str, **_: Any) -> AsyncGenerator[SpeechChunk, None]:
         for samples in self.chunks:
-            yield np.full(samples, 7, np.int16), 22_050
+            yield SpeechChunk(np.full(samples, 7, np.int16).tobytes(), 22_050)
 
 
 class StepRig:

@@ -3,7 +3,7 @@ Bytewax around it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from threading import Event as StopFlag
 from threading import Thread
@@ -17,7 +17,7 @@ from flows.audio_store import KEEP_S, UNCONFIGURED_SESSIONS
 from flows.inference import InferenceStep, build_inference
 from flows.model_effects import InferenceSettings, model_effects
 from infra.timeline import Place, Timeline, open_timeline
-from infra.triton.client import ModelRejected, ModelUnavailable
+from infra.triton.client import Delta, ModelRejected, ModelUnavailable, SpeechChunk
 from schemas.envelope import Event
 from schemas.record import Lane
 from schemas.responses import ResponseCancelled
@@ -180,22 +180,22 @@ class Refuses(FakeClient):
         super().__init__()
         self.error = error
 
-    async def endpoint(self, audio: Any) -> float:
+    async def endpoint(self, audio: Any, **_: Any) -> float:
         raise self.error
 
-    async def speak(self, text: str) -> AsyncIterator[Any]:
-        yield np.zeros(10, np.int16), 22_050
+    async def speak(self, text: str, **_: Any) -> AsyncGenerator[SpeechChunk, None]:
+        yield SpeechChunk(bytes(20), 22_050)
         raise self.error
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ModelUnavailable("down"), "unavailable"),
-        (ModelRejected("too long"), "rejected"),
+        (ModelUnavailable("here", "chat", "down"), "unavailable"),
+        (ModelRejected("here", "chat", "too long"), "rejected"),
         (ValueError("odd"), "error"),
     ],
-    ids=str,
+    ids=["unavailable", "rejected", "error"],
 )
 def test_errors_have_reasons(error: Exception, reason: str) -> None:
     with StepRig(Refuses(error), InferenceSettings(endpoint_s=0.5)) as rig:
@@ -267,10 +267,10 @@ def test_a_cancel_in_the_log_stops_the_model() -> None:
     stopped: list[bool] = []
 
     class Endless(FakeClient):
-        async def generate(self, *_: Any, **__: Any) -> AsyncIterator[str]:
+        async def generate(self, *_: Any, **__: Any) -> AsyncGenerator[Delta, None]:
             try:
                 while True:
-                    yield " word"
+                    yield Delta(" word", "", 1)
                     await asyncio.sleep(0.005)
             finally:
                 stopped.append(True)
