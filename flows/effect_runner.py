@@ -241,7 +241,7 @@ class _Run:
         async for attempt in retrying:
             self._unreachable = None
             with attempt:
-                async with aclosing(effect.run(self._request, prepared)) as results:  # type: ignore[type-var]
+                async with aclosing(effect.run(self._request, prepared)) as results:
                     async for result in results:
                         if effect.outcomes[result.TYPE]:  # type: ignore[union-attr]
                             self._end(result)

@@ -19,7 +19,7 @@ Nothing here knows a model, a thread or Bytewax; `flows.effect_runner` runs the 
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,8 @@ from schemas.transcription import FailureReason
 
 Result = Data | Pcm
 """What an effect yields: an outcome's data, whose `TYPE` names the outcome."""
+
+Results = AsyncGenerator[Result, None]
 
 SESSION_KEY = "session"
 """The key that every request carries: the end of its session cancels it."""
@@ -67,7 +69,7 @@ class Effect:
     by cancelling their task.
     """
 
-    run: Callable[[Event, Any], AsyncIterator[Result]]
+    run: Callable[[Event, Any], Results]
     failed: Callable[[Event, FailureReason, str], Result]
     """The terminal outcome of a request that failed."""
     outcomes: Mapping[str, bool]

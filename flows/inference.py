@@ -178,7 +178,8 @@ def run_inference(
     step = InferenceStep(effects)
     opener = partial(open_timeline, timeline_url)
     try:
-        run_main(build_inference(opener, step, stop or StopFlag(), pace_s))
+        flow = build_inference(opener, step, stop or StopFlag(), pace_s)
+        run_main(flow)  # type: ignore[no-untyped-call]
     finally:
         try:
             step.runner.call(clients[0].close())

@@ -6,13 +6,13 @@ so that the first sentence is spoken while the rest is generated. How requests a
 cancelled and ended is the business of `flows.effects`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from flows.audio_store import AudioStore
-from flows.effects import Effect, Result, plain_reason
+from flows.effects import Effect, Results, plain_reason
 from flows.grouping import grouped
 from infra.triton.client import Delta, ModelClient, ModelRejected, ModelUnavailable
 from schemas.envelope import Event
@@ -74,11 +74,11 @@ def model_effects(
     async def samples(request: Event) -> Any:
         return await audio.span(request.session, request.data.audio)
 
-    async def endpoint(request: Event, pcm: Any) -> AsyncIterator[Result]:
+    async def endpoint(request: Event, pcm: Any) -> Results:
         probability = await client.endpoint(pcm, timeout_s=settings.endpoint_s)
         yield EndpointPredicted(turn=request.data.turn, probability=probability)
 
-    async def transcript(request: Event, pcm: Any) -> AsyncIterator[Result]:
+    async def transcript(request: Event, pcm: Any) -> Results:
         asked, start = request.data, request.data.start_us
         answer = await client.transcribe(pcm, asked.language, timeout_s=settings.transcript_s)
         words = tuple(
@@ -138,7 +138,7 @@ def model_effects(
     }
 
 
-async def _generate(client: ModelClient, request: Event, within_s: float) -> AsyncIterator[Result]:
+async def _generate(client: ModelClient, request: Event, within_s: float) -> Results:
     asked = request.data
     messages = [message.model_dump() for message in asked.messages]
     text, last = "", Delta("", "", 0)
@@ -162,7 +162,7 @@ async def _generate(client: ModelClient, request: Event, within_s: float) -> Asy
     )
 
 
-async def _speak(client: ModelClient, request: Event, within_s: float) -> AsyncIterator[Result]:
+async def _speak(client: ModelClient, request: Event, within_s: float) -> Results:
     asked = request.data
     samples, at_rate = 0, 1
     async with aclosing(client.speak(asked.text, timeout_s=within_s)) as chunks:

@@ -1,6 +1,5 @@
 """What the tests of effects share: short events, a scripted runner, a desk on a memory log."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +8,7 @@ from flows.effects import (
     EffectDesk,
     Produced,
     Result,
+    Results,
     wire_type_of,
 )
 from infra.timeline import Timeline, open_timeline
@@ -33,7 +33,7 @@ def failed(request: Event, reason: Any, message: str) -> Result:
     return GenerationFailed(response=request.data.response, reason=reason, message=message)
 
 
-async def nothing(request: Event, prepared: Any) -> AsyncIterator[Result]:
+async def nothing(request: Event, prepared: Any) -> Results:
     return
     yield
 

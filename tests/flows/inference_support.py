@@ -184,7 +184,7 @@ class StepRig:
     """An `InferenceStep` with a scripted client, called by hand; nothing of Bytewax."""
 
     def __init__(self, client: Any = None, settings: InferenceSettings | None = None) -> None:
-        self.client = client or FakeClient()
+        self.client: Any = client or FakeClient()
         limits = settings or InferenceSettings()
         self.step = InferenceStep(lambda audio: model_effects(self.client, audio, limits))
         self.out: list[Event] = []

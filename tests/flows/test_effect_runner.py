@@ -13,7 +13,7 @@ from flows.effects import (
     Effect,
     EffectDesk,
     Produced,
-    Result,
+    Results,
 )
 from flows.grouping import grouped
 from infra.clock import monotonic_s, sleep_s
@@ -34,7 +34,7 @@ from tests.flows.effects_support import (
 pytestmark = pytest.mark.pure
 
 
-Script = Callable[[Event, Any], AsyncIterator[Result]]
+Script = Callable[[Event, Any], Results]
 
 
 class Down(Exception):
@@ -80,13 +80,13 @@ class Rig:
         return [getattr(e.data, "reason", e.type.rpartition(".")[2]) for e in self.out]
 
 
-async def speaks(request: Event, _: Any) -> AsyncIterator[Result]:
+async def speaks(request: Event, _: Any) -> Results:
     yield text("a")
     await asyncio.sleep(0)
     yield completed("a")
 
 
-async def hangs(request: Event, _: Any) -> AsyncIterator[Result]:
+async def hangs(request: Event, _: Any) -> Results:
     yield text("a")
     await asyncio.sleep(60)
 
@@ -100,7 +100,7 @@ def test_a_request_runs_to_its_end() -> None:
 def test_a_cancel_reaches_the_call() -> None:
     gone = []
 
-    async def notices(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def notices(request: Event, _: Any) -> Results:
         try:
             yield text("a")
             await asyncio.sleep(60)
@@ -118,7 +118,7 @@ def test_a_cancel_reaches_the_call() -> None:
 def test_what_cannot_be_reached_is_tried_again_then_unavailable() -> None:
     tries = []
 
-    async def down(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def down(request: Event, _: Any) -> Results:
         tries.append(1)
         raise Down("no route\nto host")
         yield
@@ -130,7 +130,7 @@ def test_what_cannot_be_reached_is_tried_again_then_unavailable() -> None:
 
 
 def test_a_deadline_during_retries_says_that_nothing_could_be_reached() -> None:
-    async def down(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def down(request: Event, _: Any) -> Results:
         raise Down("no route")
         yield
 
@@ -142,7 +142,7 @@ def test_a_deadline_during_retries_says_that_nothing_could_be_reached() -> None:
 def test_a_second_try_may_succeed() -> None:
     tries = []
 
-    async def wakes_up(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def wakes_up(request: Event, _: Any) -> Results:
         tries.append(1)
         if len(tries) < 2:
             raise Down("not yet")
@@ -156,7 +156,7 @@ def test_a_second_try_may_succeed() -> None:
 def test_nothing_is_tried_again_once_a_part_is_out() -> None:
     tries = []
 
-    async def breaks(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def breaks(request: Event, _: Any) -> Results:
         tries.append(1)
         yield text("a")
         raise Down("gone")
@@ -169,7 +169,7 @@ def test_nothing_is_tried_again_once_a_part_is_out() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError(), StopAsyncIteration()])
 def test_any_error_of_an_effect_is_its_requests_failure(error: BaseException) -> None:
-    async def raises(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def raises(request: Event, _: Any) -> Results:
         raise error
         yield
 
@@ -185,7 +185,7 @@ def test_an_effect_without_a_result_has_failed() -> None:
 
 
 def test_an_unknown_result_fails_its_request() -> None:
-    async def odd(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def odd(request: Event, _: Any) -> Results:
         yield SessionEnded(reason="closed", turns=0, responses=0)
 
     with Rig(odd) as rig:
@@ -194,7 +194,7 @@ def test_an_unknown_result_fails_its_request() -> None:
 
 
 def test_a_deadline_ends_also_what_ignores_its_cancel() -> None:
-    async def stubborn(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def stubborn(request: Event, _: Any) -> Results:
         for _i in range(20):
             try:
                 await asyncio.sleep(0.1)
@@ -213,7 +213,7 @@ def test_what_is_prepared_is_bounded_and_takes_no_slot() -> None:
             await asyncio.sleep(60)
         return "ready"
 
-    async def run(request: Event, prepared: str) -> AsyncIterator[Result]:
+    async def run(request: Event, prepared: str) -> Results:
         yield completed(prepared)
 
     with Rig(run, prepare=prepare, prepare_s=0.3, limit=1) as rig:
@@ -226,7 +226,7 @@ def test_sessions_take_turns_and_the_limit_holds() -> None:
     order: list[str] = []
     most = [0, 0]
 
-    async def run(request: Event, _: Any) -> AsyncIterator[Result]:
+    async def run(request: Event, _: Any) -> Results:
         most[0] += 1
         most[1] = max(most)
         order.append(request.id)

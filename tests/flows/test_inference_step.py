@@ -215,9 +215,8 @@ def flow(timeline: Timeline, client: Any) -> Iterator[None]:
     """The whole flow in a thread of its own."""
     step = InferenceStep(lambda audio: model_effects(client, audio))
     stop = StopFlag()
-    thread = Thread(
-        target=lambda: run_main(build_inference(lambda: open_timeline(timeline.url), step, stop))
-    )
+    dataflow = build_inference(lambda: open_timeline(timeline.url), step, stop)
+    thread = Thread(target=run_main, args=(dataflow,))
     thread.start()
     try:
         yield
