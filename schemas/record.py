@@ -1,10 +1,11 @@
 """The log's view of an event: a key, headers and a value, as any Kafka client would see them.
 
-Nothing here knows a client library; `schemas.cloudevents` maps events to records and back.
+Nothing here knows a client library; `schemas.cloudevents` maps events to records and back. Both are named tuples, because a replay
+makes a hundred thousand of them a second.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -16,8 +17,7 @@ class Lane(StrEnum):
     MEDIA = "media"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What is appended: `key` is the session id, `headers` hold the CloudEvents attributes, `value` the data."""
 
     key: str
@@ -25,8 +25,7 @@ class Record:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(NamedTuple):
     """What is read: a record with its place. `appended_us` is the log's wall-clock time of the append in µs.
 
     `key` is None where a foreign producer wrote a record without one (such a record is rejected later, with its place).
