@@ -20,7 +20,7 @@ from operators.agenda import Agenda
 from operators.pipeline import OPERATORS, operator_versions
 from operators.playout import Ack, Playout
 from operators.reducer import Operator
-from schemas.base import Kind
+from schemas.base import WINDOW_US, Kind
 from schemas.envelope import Event
 from schemas.media import PlaybackAck
 from schemas.policy import Policy
@@ -213,9 +213,14 @@ class SessionFold:
         if event.type == "perception.window":
             self._horizon = max(self._horizon, time)
             return (time, _WINDOW, event.data.channel, event.data.epoch, event.id)
-        if event.type in ("clock.tick", "session.closed"):
+        if event.type == "clock.tick":
             self._horizon = max(self._horizon, time)
-            return (time, _TIME, "", 0 if event.type == "clock.tick" else 1, event.id)
+            return (time, _TIME, "", 0, event.id)
+        if event.type == "session.closed":
+            # The last window is padded beyond the end of the media; it belongs before the close.
+            time += WINDOW_US
+            self._horizon = max(self._horizon, time)
+            return (time, _TIME, "", 1, event.id)
         return (time, _ACK, event.source, event.sequence or 0, event.id)
 
     def _awaited(self) -> _Key | None:
