@@ -8,6 +8,7 @@ gets that signal. It prints the server's process id, ends with the server's exit
 and no shared memory behind, however the server ended. The clock here only paces the watching.
 """
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -30,10 +31,8 @@ def start(command: list[str]) -> int:
 
 
 def signal_group(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def main(parent: int, prefix: str, command: list[str]) -> int:
@@ -57,10 +56,8 @@ def main(parent: int, prefix: str, command: list[str]) -> int:
                 signal_group(server, signal.SIGKILL)
     signal_group(server, signal.SIGKILL)  # its stubs, where it could not end them itself
     for path in glob.glob(f"/dev/shm/{glob.escape(prefix)}*"):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            pass
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 

@@ -47,6 +47,10 @@ class TritonStartError(Exception):
     """The server or one of its models did not start; the message is one line and names the reason."""
 
 
+class PortTaken(TritonStartError):
+    """Another process listens there."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a start has come: seconds since it began; per model "waiting", "loading", "ready" or "failed"."""
@@ -112,8 +116,15 @@ class LocalTriton:
             raise TritonStartError("; ".join(str(part) for part in missing))
         began = monotonic_s()
         try:
-            self._launch()
-            self._wait_live(began)
+            try:
+                self._launch()
+                self._wait_live(began)
+            except PortTaken:
+                if self._wanted_port:
+                    raise
+                self.stop()  # somebody took the free port in between: once more, with another
+                self._launch()
+                self._wait_live(began)
             self._load_all(began, progress or (lambda _: None))
         except BaseException:
             self.stop()
@@ -152,7 +163,7 @@ class LocalTriton:
         assert folder is not None, "missing_parts found the server a moment ago"
         self.port = self._wanted_port or free_port()
         if self._wanted_port and not port_is_free(self._wanted_port):
-            raise TritonStartError(f"port {self._wanted_port} is in use by another process")
+            raise PortTaken(f"port {self._wanted_port} is in use by another process")
         self._backends = backend_folder(folder)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"venus_{os.getpid()}_{self.port}_"
@@ -202,7 +213,6 @@ class LocalTriton:
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", "")])
         # Model files are read by path; nothing here may go and look for them elsewhere.
         env.setdefault("HF_HUB_OFFLINE", "1")
-        env.setdefault("PYTHONDONTWRITEBYTECODE", "1")
         return env
 
     def _wait_live(self, began: float) -> None:
@@ -210,6 +220,8 @@ class LocalTriton:
             live = service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive
             while True:
                 if not self.alive():
+                    if not port_is_free(self.port):
+                        raise PortTaken(f"port {self.port} is in use by another process")
                     raise TritonStartError(f"the Triton server ended at once: {self._log_reason()}")
                 try:
                     live(service_pb2.ServerLiveRequest(), timeout=1.0)

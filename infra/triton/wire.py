@@ -84,7 +84,8 @@ def failure(url: str, model: str, error: BaseException) -> ModelError:
 
 
 def sort(url: str, model: str, details: str, *, retry: bool) -> ModelError:
-    reason = details.strip().splitlines()[0] if details.strip() else "no reason given"
+    lines = details.replace("[request id: <id_unknown>] ", "").strip().splitlines()
+    reason = lines[0].split(" NOTE: ")[0] if lines else "no reason given"
     words = details.lower()
     if any(word in words for word in NO_RETRY_WORDS):
         return ModelRejected(url, model, f"model not loaded on this server ({reason})")

@@ -79,11 +79,9 @@ class Text:
         if found:
             self.stopped = True
             end = min(found)
-        elif whole:
-            end = len(text)
         else:
-            end = len(text.rstrip("\ufffd"))
-            for stop in self.stops:
+            end = len(text.rstrip("\ufffd"))  # the bytes so far of a character that is not complete
+            for stop in [] if whole else self.stops:
                 for size in range(len(stop) - 1, 0, -1):
                     if text.endswith(stop[:size]):
                         end = min(end, len(text) - size)
@@ -116,6 +114,7 @@ class TritonPythonModel:
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokenizer.eos_token_id}
         self.room = int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+        self.stopping = False
         self.pool = ThreadPoolExecutor(int(setting("VENUS_CHAT_PARALLEL", parameters, "PARALLEL")))
 
     def execute(self, requests: list[Any]) -> None:
@@ -124,6 +123,7 @@ class TritonPythonModel:
             self.pool.submit(self._serve, bytes(data), request.get_response_sender())
 
     def finalize(self) -> None:
+        self.stopping = True
         self.pool.shutdown(cancel_futures=True)
 
     def _serve(self, data: bytes, sender: Any) -> None:
@@ -158,7 +158,7 @@ class TritonPythonModel:
         finish = "length"
         count = 0
         for token in self._tokens(ids, float(wish["temperature"]), int(wish["seed"])):
-            if sender.is_cancelled():
+            if self.stopping or sender.is_cancelled():
                 finish = "cancelled"
                 pb_utils.Logger.log_info(f"chat: cancelled after {count} tokens")
                 break

