@@ -8,12 +8,15 @@ Rules:
   give the same samples, however late.
 - The last `KEEP_S` seconds of a channel can be asked for. The two lanes have no mutual order: who
   asks for samples that were not read yet waits for them.
+- A window may reach beyond the last sample of its format epoch, padded with silence; so may a
+  request. What cannot come any more (a newer epoch has begun, or the session is closed and `TAIL_S`
+  have passed) is silence here too.
 - Media waits for its session's configuration, which names the channel of records that name none.
   Sessions that were never configured are bounded in number and size; an ended session's media is
   dropped, also what still comes.
 
-Threads: `add`, `configured` and `ended` belong to the flow's thread, all else to the loop's; what
-lies between is the deque of raw records, and calls into the loop.
+Threads: `add`, `configured`, `closed` and `ended` belong to the flow's thread, all else to the
+loop's; what lies between is the deque of raw records, and calls into the loop.
 """
 
 import asyncio
@@ -23,8 +26,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.window import AudioRing, ChannelAssembler, Samples
-from schemas.base import SAMPLE_RATE
+from operators.window import AudioRing, ChannelAssembler, EpochStarted, Samples
+from schemas.base import SAMPLE_RATE, WINDOW_SAMPLES
 from schemas.cloudevents import decode
 from schemas.errors import BadRecord, VenusError
 from schemas.perception import AudioSpan
@@ -41,6 +44,10 @@ be counted any more.
 """
 UNCONFIGURED_SESSIONS = 256
 ENDED_KEPT = 10_000
+TAIL_S = 0.5
+"""How long after a session's close (wall time) its last media may still be under way here."""
+TAIL_SAMPLES = 2 * WINDOW_SAMPLES
+"""At most so much of a request may be silence: the padding of a window, and a filter's tail."""
 
 
 class AudioGone(VenusError):
@@ -52,7 +59,7 @@ class _Channel:
     assembler: ChannelAssembler
     ring: AudioRing
     ends: dict[int, int] = field(default_factory=dict)
-    """Format epoch → the sample after its last one here."""
+    """Format epoch → the sample after its last one here, in the order of the epochs."""
 
 
 @dataclass(slots=True)
@@ -62,6 +69,8 @@ class _Session:
     raw: deque[StoredRecord] = field(default_factory=deque)
     backlog: int = 0
     broken: bool = False
+    complete: bool = False
+    """Closed, and its last media is here."""
     channels: dict[str, _Channel] = field(default_factory=dict)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
@@ -100,6 +109,11 @@ class AudioStore:
             self._unconfigured.pop(key, None)
             if session.waiting:
                 self._loop.call_soon_threadsafe(self._digest, session)
+
+    def closed(self, key: str) -> None:
+        session = self._sessions.get(key)
+        if session is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, TAIL_S, self._complete, session)
 
     def ended(self, key: str) -> None:
         self._ended[key] = None
@@ -155,7 +169,11 @@ class AudioStore:
                 "the session's audio came long before its configuration and was not kept"
             )
         channel = session.channels.get(span.channel)
-        if channel is None or channel.ends.get(span.epoch, 0) < span.end_sample:
+        if channel is None or span.epoch not in channel.ends:
+            return None
+        missing = span.end_sample - channel.ends[span.epoch]
+        no_more = session.complete or next(reversed(channel.ends)) > span.epoch
+        if missing > (TAIL_SAMPLES if no_more else 0):
             return None
         try:
             return channel.ring.span(span.epoch, span.first_sample, span.end_sample)
@@ -164,6 +182,11 @@ class AudioStore:
                 f"samples {span.first_sample} to {span.end_sample} of {span.channel} "
                 f"(epoch {span.epoch}) are not held any more; the last {KEEP_S} s are ({error})"
             ) from error
+
+    def _complete(self, session: _Session) -> None:
+        self._digest(session)
+        session.complete = True
+        session.arrived.set()
 
     def _digest(self, session: _Session) -> None:
         """Turn what was put aside into samples."""
@@ -186,7 +209,9 @@ class AudioStore:
             for part in channel.assembler.feed(
                 event.source, event.id, event.sequence, event.mediatime, event.data
             ):
-                if isinstance(part, Samples):
+                if isinstance(part, EpochStarted):
+                    channel.ends[part.epoch] = 0
+                elif isinstance(part, Samples):
                     channel.ring.add(part.epoch, part.first_sample, part.samples)
                     channel.ends[part.epoch] = part.first_sample + len(part.samples)
         session.arrived.set()

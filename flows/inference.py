@@ -36,6 +36,7 @@ SOURCE = "inference"
 
 _OPENED = wire_type("session.opened").encode()
 _CONFIGURED = wire_type("session.configured").encode()
+_CLOSED = wire_type("session.closed").encode()
 _ENDED = wire_type("session.ended").encode()
 
 Item = StoredRecord | Produced | Record
@@ -126,6 +127,8 @@ class InferenceStep:
         if wire == _ENDED and record.key:
             self.audio.ended(record.key)
             return False
+        if wire == _CLOSED and record.key:
+            self.audio.closed(record.key)
         if wire == _OPENED:
             return True
         if wire == _CONFIGURED:

@@ -21,6 +21,7 @@ from infra.triton.client import Delta, ModelRejected, ModelUnavailable, SpeechCh
 from schemas.envelope import Event
 from schemas.record import Lane
 from schemas.responses import ResponseCancelled
+from schemas.session import SessionClosed
 from schemas.transcription import Word
 from tests.flows.inference_support import (
     RATE,
@@ -105,6 +106,22 @@ def test_samples_that_are_too_old_fail_at_once() -> None:
         rig.settle(2.0)
     by_cause = {e.cause: e for e in rig.out}
     assert by_cause["e"].data.reason == "error" and by_cause["new"].type == "endpoint.predicted"
+
+
+def test_what_lies_beyond_the_end_of_an_epoch_or_a_closed_session_is_silence() -> None:
+    closed = Event("session.closed", "s", "x", "device", SessionClosed(), 1_000_000)
+    with StepRig() as rig:
+        rig.read(opened())
+        rig.read(media(NOISE[:8_000]), Lane.MEDIA)
+        rig.read([wants_endpoint(0, 9_000, id_="first")])
+        rig.read(media(NOISE[:24_000], rate=48_000, chunk=4_800, first=5), Lane.MEDIA)
+        rig.settle()
+        rig.read([wants_endpoint(0, 9_000, id_="second", epoch=1), closed])
+        rig.settle()
+    assert [e.type for e in rig.out] == ["endpoint.predicted"] * 2
+    first, second = rig.client.heard
+    assert np.array_equal(first[:8_000], NOISE[:8_000]) and not first[8_000:].any()
+    assert len(second) == 9_000 and second[:7_900].any() and not second[8_000:].any()
 
 
 def test_channels_are_kept_apart() -> None:
