@@ -88,7 +88,7 @@ class SessionFold:
         self._seen: set[str] = set()
         self._heap: list[tuple[_Key, Event]] = []
         self._horizon = 0
-        """The highest media time of any window, tick or close that has come."""
+        """The highest media time of any window or tick that has come: all that happened before it has been said."""
         self._time_only = 0
         """Ticks and closes in the heap: with one there, the device will say no more."""
         self._playout: Playout | None = None
@@ -217,10 +217,9 @@ class SessionFold:
             self._horizon = max(self._horizon, time)
             return (time, _TIME, "", 0, event.id)
         if event.type == "session.closed":
-            # The last window is padded beyond the end of the media; it belongs before the close.
-            time += WINDOW_US
-            self._horizon = max(self._horizon, time)
-            return (time, _TIME, "", 1, event.id)
+            # The last window is padded beyond the end of the media; it belongs before the close. The close itself says nothing
+            # about how far perception has come: the ticks do that follow the last window.
+            return (time + WINDOW_US, _TIME, "", 1, event.id)
         return (time, _ACK, event.source, event.sequence or 0, event.id)
 
     def _awaited(self) -> _Key | None:

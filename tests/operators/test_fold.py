@@ -134,3 +134,16 @@ def test_media_time_never_falls() -> None:
     session.at -= 5_000_000
     session.silence(960)
     assert session.fold.now == before == max(e.mediatime or 0 for e in session.events)
+
+
+def test_a_close_that_overtakes_the_windows_waits_for_them() -> None:
+    """A device that sends a file at once closes long before perception has come to its end."""
+    expected = story(spoken(Session(pacing="asap")).close())
+    source = spoken(Session(pacing="asap")).close()
+    early = [e for e in source.inputs if e.type in ("session.opened", "session.configured", "session.closed")]
+    fold, seen = SessionFold("s"), []
+    for event in [*early, *(e for e in source.inputs if e not in early)]:
+        for step in fold.feed(event._replace(sequence=None) if event.type == "session.closed" else event):
+            if step.fate == "applied":
+                seen += [(e.type, e.mediatime, e.data) for e in (step.input, *step.decisions)]
+    assert seen == expected
