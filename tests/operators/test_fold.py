@@ -138,8 +138,8 @@ def test_media_time_never_falls() -> None:
 
 def test_a_close_that_overtakes_the_windows_waits_for_them() -> None:
     """A device that sends a file at once closes long before perception has come to its end."""
-    expected = story(spoken(Session(pacing="asap")).close())
-    source = spoken(Session(pacing="asap")).close()
+    expected = story(spoken(Session(pacing="asap", playback="assumed")).close())
+    source = spoken(Session(pacing="asap", playback="assumed")).close()
     early = [e for e in source.inputs if e.type in ("session.opened", "session.configured", "session.closed")]
     fold, seen = SessionFold("s"), []
     for event in [*early, *(e for e in source.inputs if e not in early)]:
