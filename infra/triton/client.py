@@ -1,8 +1,9 @@
 """The models as Python calls: voice activity synchronously, everything else with asyncio.
 
-`VadClient` serves a flow that owns its thread and counts every microsecond. `ModelClient` serves the asynchronous
-flows; it belongs to the event loop that first uses it. A generation and a spoken text each have a gRPC stream of their
-own: closing the generator, or cancelling the task that reads it, cancels the work on the server.
+`VadClient` serves a flow that owns its thread and counts every microsecond. `ModelClient` serves
+the asynchronous flows; it belongs to the event loop that first uses it. A generation and a spoken
+text each have a gRPC stream of their own: closing the generator, or cancelling the task that reads
+it, cancels the work on the server.
 """
 
 import asyncio

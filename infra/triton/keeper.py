@@ -2,10 +2,11 @@
 
     python -I -S keeper.py PARENT_PID SHM_PREFIX COMMAND…
 
-The kernel's own "die with the parent" (PR_SET_PDEATHSIG) means the parent's *thread*, and a server started from a
-worker thread would die with that. So this process watches the parent's life, and only its own single-threaded child
-gets that signal. It prints the server's process id, ends with the server's exit status, and leaves no stub process
-and no shared memory behind, however the server ended. The clock here only paces the watching.
+The kernel's own "die with the parent" (PR_SET_PDEATHSIG) means the parent's *thread*, and a server
+started from a worker thread would die with that. So this process watches the parent's life, and
+only its own single-threaded child gets that signal. It prints the server's process id, ends with
+the server's exit status, and leaves no stub process and no shared memory behind, however the server
+ended. The clock here only paces the watching.
 """
 
 import contextlib

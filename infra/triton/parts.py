@@ -1,6 +1,7 @@
 """What a local Triton server and each model need on this machine, and how to get what is missing.
 
-Nothing is imported or started: `venus doctor` asks here, and a start that fails names the same parts.
+Nothing is imported or started: `venus doctor` asks here, and a start that fails names the same
+parts.
 """
 
 import ctypes.util

@@ -1,8 +1,9 @@
 """A Triton server on this machine, on the CPU or a GPU, as a child process that never outlives its caller.
 
-The server is the one inside the `nvidia-pytriton` wheel. It is started without models, and each is then loaded by a
-request of its own: they load in parallel, each failure arrives as the model's own message, and voice activity answers
-while the language model is still loading. Restarting a server that died is the caller's business (`alive()`).
+The server is the one inside the `nvidia-pytriton` wheel. It is started without models, and each is
+then loaded by a request of its own: they load in parallel, each failure arrives as the model's own
+message, and voice activity answers while the language model is still loading. Restarting a server
+that died is the caller's business (`alive()`).
 
     with LocalTriton(log_path=folder / "triton.log") as triton:
         client = ModelClient(triton.url)
@@ -193,6 +194,7 @@ class LocalTriton:
             "grpc-port": self.port,
             "allow-metrics": "false" if self._metrics_port is None else "true",
             "log-info": "true",
+            "model-load-thread-count": max(4, len(self.models)),
             "exit-timeout-secs": 2,
             "backend-config": f"python,shm-region-prefix-name={prefix}",
         }

@@ -1,7 +1,7 @@
 """Triton's gRPC messages from and to numpy, and its errors, sorted by whether a retry makes sense.
 
-The stubs and messages are tritonclient's own. Its client classes are left aside: they copy every tensor twice, and
-their streams hide the call that has to be cancelled.
+The stubs and messages are tritonclient's own. Its client classes are left aside: they copy every
+tensor twice, and their streams hide the call that has to be cancelled.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ LARGEST_MESSAGE = 64 * 1024 * 1024
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", LARGEST_MESSAGE),
     ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-    # A server that vanished without a word (its machine, its network) is noticed within half a minute, and only while a
-    # call waits. Triton refuses pings that come faster than every 5 minutes on an idle connection.
+    # A server that vanished without a word (its machine, its network) is noticed within half a
+    # minute, and only while a call waits. Triton refuses pings that come faster than every 5
+    # minutes on an idle connection.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 0),

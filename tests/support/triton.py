@@ -34,7 +34,8 @@ def resampled(samples: Array, rate: int) -> Array:
     if rate == RATE:
         return samples
     floats = soxr.resample(samples.astype(np.float32), rate, RATE)
-    return np.clip(np.rint(floats), -32768, 32767).astype(np.int16)
+    rounded: Array = np.clip(np.rint(floats), -32768, 32767).astype(np.int16)
+    return rounded
 
 
 @pytest.fixture(scope="session")

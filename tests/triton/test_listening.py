@@ -123,5 +123,5 @@ def test_nothing_is_heard_in_noise_or_babble(
 def test_other_samples_than_int16_are_refused(triton: LocalTriton) -> None:
     with pytest.raises(ModelRejected, match=r"int16 samples \[n\] required, float32 \[5\] came"):
         ask(triton, lambda client: client.transcribe(np.zeros(5, np.float32)))
-    with pytest.raises(ModelRejected, match="smart_turn at grpc://.*no samples"):
+    with pytest.raises(ModelRejected, match=r"smart_turn at grpc://.*no samples"):
         ask(triton, lambda client: client.endpoint(np.zeros(0, np.int16)))

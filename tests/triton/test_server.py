@@ -132,7 +132,7 @@ def test_a_model_that_cannot_load_says_why_in_one_line(tmp_path: Path) -> None:
 
 def test_missing_weights_are_named_before_anything_starts(tmp_path: Path) -> None:
     server = one_model(tmp_path, env={"VENUS_VAD_MODEL": str(tmp_path / "none.onnx")})
-    with pytest.raises(TritonStartError, match="none.onnx is missing .*VENUS_VAD_MODEL"):
+    with pytest.raises(TritonStartError, match=r"none\.onnx is missing .*VENUS_VAD_MODEL"):
         server.start()
     assert not (tmp_path / "server.log").exists()
 

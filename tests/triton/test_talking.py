@@ -70,7 +70,7 @@ def test_no_character_is_ever_cut(triton: LocalTriton) -> None:
 
 @pytest.mark.parametrize("wish", [{"messages": []}, {"max_tokens": 0}, {"temperature": -1}])
 def test_a_senseless_request_is_refused(triton: LocalTriton, wish: dict[str, Any]) -> None:
-    with pytest.raises(ModelRejected, match="chat at grpc://.*bad request"):
+    with pytest.raises(ModelRejected, match=r"chat at grpc://.*bad request"):
         asyncio.run(answer(triton, **wish))
 
 

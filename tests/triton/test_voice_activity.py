@@ -33,7 +33,8 @@ def voices(sessions: int, windows: int) -> Array:
     level = 10 ** rng.uniform(0, 4.5, (sessions, 1))
     sound = tone * beat * level + rng.standard_normal((sessions, len(time))) * level / 30
     sound[0] = 0
-    return np.clip(sound, -32768, 32767).astype(np.int16)
+    clipped: Array = np.clip(sound, -32768, 32767).astype(np.int16)
+    return clipped
 
 
 def listen(vad: VadClient, sound: Array) -> tuple[Array, Array]:

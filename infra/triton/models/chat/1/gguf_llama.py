@@ -1,7 +1,8 @@
 """Reads a Llama-family .gguf file into a transformers model and a tokenizer, in about two seconds.
 
-`from_pretrained(gguf_file=…)` would do, but parses the file anew for configuration, tokenizer and weights (half a
-minute of pure Python on a small machine), and does not split digits as SmolLM's own tokenizer does.
+`from_pretrained(gguf_file=…)` would do, but parses the file anew for configuration, tokenizer and
+weights (half a minute of pure Python on a small machine), and does not split digits as SmolLM's own
+tokenizer does.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Quantised blocks are decoded by the `gguf` package.
 """
 
@@ -131,13 +132,16 @@ def load_model(fields: dict[str, Any], weights: dict[str, Any]) -> Any:
         state[f"{stem}.weight"] = torch.from_numpy(weight)
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    # Without the meta device every weight would first be drawn at random, which takes longer than reading them.
+    # Without the meta device every weight would first be drawn at random, which takes longer than
+    # reading them.
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     model.load_state_dict(state, assign=True)
     model.tie_weights()
     model.model.rotary_emb = LlamaRotaryEmbedding(config)
-    return model.eval()
+    model.requires_grad_(False)
+    model.train(False)
+    return model
 
 
 def load_tokenizer(fields: dict[str, Any]) -> Any:
@@ -148,7 +152,7 @@ def load_tokenizer(fields: dict[str, Any]) -> Any:
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    splits = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    splits: list[Any] = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
     if fields.get("tokenizer.ggml.pre") == "smollm":
         splits.insert(0, pre_tokenizers.Digits(individual_digits=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
@@ -156,7 +160,8 @@ def load_tokenizer(fields: dict[str, Any]) -> Any:
     kinds = fields["tokenizer.ggml.token_type"]
     control = [t for t, kind in zip(tokens, kinds, strict=True) if kind == CONTROL_TOKEN]
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in control])
-    fast = PreTrainedTokenizerFast(
+    wrap: Any = PreTrainedTokenizerFast
+    fast = wrap(
         tokenizer_object=tokenizer,
         bos_token=tokens[fields["tokenizer.ggml.bos_token_id"]],
         eos_token=tokens[fields["tokenizer.ggml.eos_token_id"]],

