@@ -188,6 +188,7 @@ class ChannelAssembler:
         self._source: str | None = None
         self._epoch = -1
         self._run: _Run | None = None
+        self._format: tuple[int, int] | tuple[None, None] = (None, None)
         self._zero_us: int | None = None
         """The device's media time of the epoch's sample 0."""
 
@@ -269,18 +270,12 @@ class ChannelAssembler:
         self, mediatime: int | None, pcm: Pcm, reason: Literal["first", "source", "format", "gap"]
     ) -> list[Piece]:
         pieces = self._finish_run()
-        old = self._run
         self._epoch += 1
         self._zero_us = mediatime
         self._run = _Run(pcm.rate, pcm.channels, 0)
+        before, self._format = self._format, (pcm.rate, pcm.channels)
         started = EpochStarted(
-            self._epoch,
-            pcm.rate,
-            pcm.channels,
-            old.rate if old else None,
-            old.channels if old else None,
-            mediatime,
-            reason,
+            self._epoch, pcm.rate, pcm.channels, *before, device_us=mediatime, reason=reason
         )
         return [*pieces, started]
 

@@ -49,7 +49,9 @@ class LevelVad:
         return Answer(probability.astype(np.float32), context.copy(), state)
 
 
-def speech(seconds: float, rate: int = 16_000, channels: int = 1, seed: int = 0) -> NDArray[np.int16]:
+def speech(
+    seconds: float, rate: int = 16_000, channels: int = 1, seed: int = 0
+) -> NDArray[np.int16]:
     """Loud noise with pauses, int16 [samples, channels]."""
     count = round(seconds * rate)
     rng = np.random.default_rng(seed)
