@@ -81,6 +81,9 @@ class AudioStore:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.caught_up = asyncio.Event()
+        """Whether what the media lane held at the start has been read."""
+        self.caught_up.set()
         self._sessions: dict[str, _Session] = {}
         self._unconfigured: OrderedDict[str, None] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()

@@ -54,9 +54,9 @@ def one_line(error: BaseException | str) -> str:
 
 
 def plain_reason(error: BaseException) -> FailureReason:
-    """Why an effect failed, as far as its error says so (`retryable` marks what cannot be reached
-    now).
-    """
+    """Why an effect failed, as far as its error says so (`retryable`: it cannot be reached now)."""
+    if isinstance(error, TimeoutError):
+        return "timed_out"
     return "unavailable" if getattr(error, "retryable", False) else "error"
 
 

@@ -50,6 +50,8 @@ class InferenceStep:
         self.audio = AudioStore(self.runner.loop)
         # A client of asyncio belongs to the loop that it is opened on.
         made = self.runner.call(self._on_loop(effects))
+        self._behind: dict[int, int] = {}
+        """Partitions whose media is still read again → the offset up to which."""
         self.desk = EffectDesk(made, self.runner, SOURCE)
 
     async def _on_loop(
@@ -64,14 +66,17 @@ class InferenceStep:
         on.
         """
         offsets: dict[Place, int] = {}
+        self.audio.caught_up.clear()
         # Before the scan: a session that the scan does not know has all its media after these ends.
         media_ends = timeline.end(Lane.MEDIA)
         for partition in partitions:
             following, live = self._scan(timeline, partition)
             offsets[Place(Lane.TIMELINE, partition)] = following
-            offsets[Place(Lane.MEDIA, partition)] = self._media_start(
-                timeline, partition, live, media_ends[partition]
-            )
+            media = self._media_start(timeline, partition, live, media_ends[partition])
+            offsets[Place(Lane.MEDIA, partition)] = media
+            if media < media_ends[partition]:
+                self._behind[partition] = media_ends[partition]
+        self._catch_up()
         return offsets, self.desk.resume()
 
     def extra(self) -> list[Produced]:
@@ -87,6 +92,8 @@ class InferenceStep:
                 out.append(item)
             elif item.lane is Lane.MEDIA:
                 self.audio.add(item)
+                if self._behind:
+                    self._catch_up(item)
             else:
                 out += self.desk.read(item)
                 self._follow(item)
@@ -94,6 +101,13 @@ class InferenceStep:
 
     def close(self) -> None:
         self.runner.close()
+
+    def _catch_up(self, read: StoredRecord | None = None) -> None:
+        """Note how far the media lane was read; requests for audio wait until it is all."""
+        if read is not None and read.offset + 1 >= self._behind.get(read.partition, 0):
+            self._behind.pop(read.partition, None)
+        if not self._behind:
+            self.runner.loop.call_soon_threadsafe(self.audio.caught_up.set)
 
     def _scan(self, timeline: Timeline, partition: int) -> tuple[int, set[str]]:
         """The offset after the timeline lane's end, and the sessions that are open there."""

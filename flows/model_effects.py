@@ -6,6 +6,7 @@ so that the first sentence is spoken while the rest is generated. How requests a
 cancelled and ended is the business of `flows.effects`.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class InferenceSettings:
     transcript_s: float = 20.0
     generate_s: float = 120.0
     speak_s: float = 60.0
+    catch_up_s: float = 120.0
+    """How long the media lane may take to be read again after a restart."""
     audio_s: float = 5.0
     """How long a request waits for the samples that it names."""
 
@@ -72,7 +75,14 @@ def model_effects(
     """Request type → the model call it asks for."""
 
     async def samples(request: Event) -> Any:
-        return await audio.span(request.session, request.data.audio)
+        # After a restart the media lane is read again first, which takes its time.
+        await audio.caught_up.wait()
+        try:
+            async with asyncio.timeout(settings.audio_s):
+                return await audio.span(request.session, request.data.audio)
+        except TimeoutError:
+            late = f"its audio was not read within {settings.audio_s:g} s"
+            raise TimeoutError(late) from None
 
     async def endpoint(request: Event, pcm: Any) -> Results:
         probability = await client.endpoint(pcm, timeout_s=settings.endpoint_s)
@@ -102,7 +112,7 @@ def model_effects(
             settings.endpoint_limit,
             settings.endpoint_s,
             samples,
-            settings.audio_s,
+            settings.catch_up_s + settings.audio_s,
             reason_of=reason_of,
         ),
         "transcript.requested": Effect(
@@ -112,7 +122,7 @@ def model_effects(
             settings.transcript_limit,
             settings.transcript_s,
             samples,
-            settings.audio_s,
+            settings.catch_up_s + settings.audio_s,
             reason_of=reason_of,
         ),
         "response.requested": Effect(

@@ -203,8 +203,11 @@ class StepRig:
         self._take(stored)
 
     def settle(self, limit_s: float = 5.0) -> list[Event]:
+        return self.settle_some(0, limit_s)
+
+    def settle_some(self, still_open: int, limit_s: float = 5.0) -> list[Event]:
         deadline = monotonic_s() + limit_s
-        while self.step.desk.open:
+        while self.step.desk.open > still_open:
             assert monotonic_s() < deadline, f"still open after {limit_s} s; so far {self.out}"
             self._take(self.step.extra())
             sleep_s(0.001)

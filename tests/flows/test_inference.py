@@ -4,7 +4,6 @@ model server that dies.
 
 import os
 import signal
-import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +18,11 @@ from flows.inference import run_inference
 from infra.clock import monotonic_s
 from infra.timeline import Timeline, open_timeline
 from infra.triton.server import LocalTriton
+from schemas.base import WINDOW_SAMPLES
 from schemas.envelope import Event
 from schemas.record import Lane
 from schemas.registry import TERMINALS
+from schemas.session import SessionClosed
 from schemas.transcription import RequestSuperseded
 from tests.flows.inference_support import (
     append,
@@ -36,22 +37,11 @@ from tests.flows.inference_support import (
 
 pytestmark = pytest.mark.triton
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-QUESTION = DATA / "weather_question.wav"
-
-
-@pytest.fixture(scope="module")
-def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    models = ("smart_turn", "whisper", "chat", "speech")
-    log = tmp_path_factory.mktemp("triton") / "triton.log"
-    with LocalTriton(models, log_path=log) as server:
-        yield server.url
-
 
 @contextmanager
-def inference(timeline: Timeline, triton: str) -> Iterator[None]:
+def inference(timeline: Timeline, url: str) -> Iterator[None]:
     stop = StopFlag()
-    thread = Thread(target=run_inference, args=(timeline.url, triton), kwargs={"stop": stop})
+    thread = Thread(target=run_inference, args=(timeline.url, url), kwargs={"stop": stop})
     thread.start()
     try:
         yield
@@ -61,26 +51,22 @@ def inference(timeline: Timeline, triton: str) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def question() -> tuple[NDArray[np.int16], int]:
-    if not QUESTION.exists():
-        pytest.skip(f"the recording {QUESTION.name} is not here")
-    with wave.open(str(QUESTION)) as file:
-        samples = np.frombuffer(file.readframes(file.getnframes()), np.int16)
-        return samples[:: file.getnchannels()].copy(), file.getframerate()
-
-
 def ends(*causes: str) -> Callable[[list[Event]], bool]:
     return lambda found: {e.cause for e in found if e.type in TERMINALS} >= set(causes)
 
 
-def test_a_spoken_question_is_understood(triton: str) -> None:
-    samples, rate = question()
-    end = len(samples) * 16_000 // rate // 512 * 512 - 1_024
+def test_a_spoken_question_is_understood(
+    triton: LocalTriton, recording: Callable[[str], NDArray[np.int16]]
+) -> None:
+    samples = recording("weather_question.wav")
+    end = -(-len(samples) // WINDOW_SAMPLES) * WINDOW_SAMPLES
+    closed = Event("session.closed", "s", "x", "device", SessionClosed(), end * 1_000 // 16)
     timeline = open_timeline("memory://inference-question")
     append(timeline, opened())
-    with inference(timeline, triton):
-        append(timeline, media(samples, chunk=rate // 10, rate=rate), Lane.MEDIA)
+    with inference(timeline, triton.url):
+        append(timeline, media(samples), Lane.MEDIA)
         append(timeline, [wants_transcript(0, end, start_us=2_000_000), wants_endpoint(0, end)])
+        append(timeline, [closed])
         found = wait_for(timeline, ends("t", "e"), 60)
     by_type = {e.type: e for e in found}
     assert "weather" in by_type["transcript.final"].data.text.lower()
@@ -91,9 +77,9 @@ def test_a_spoken_question_is_understood(triton: str) -> None:
     assert 0.0 <= by_type["endpoint.predicted"].data.probability <= 1.0
 
 
-def test_an_answer_streams(triton: str) -> None:
+def test_an_answer_streams(triton: LocalTriton) -> None:
     timeline = open_timeline("memory://inference-answer")
-    with inference(timeline, triton):
+    with inference(timeline, triton.url):
         append(timeline, [*opened(), wants_text("Say hello in one sentence.", max_tokens=16)])
         found = wait_for(timeline, ends("g"), 60)
     *parts, last = found
@@ -103,9 +89,9 @@ def test_an_answer_streams(triton: str) -> None:
     assert 1 <= last.data.tokens <= 16
 
 
-def test_a_sentence_is_spoken(triton: str) -> None:
+def test_a_sentence_is_spoken(triton: LocalTriton) -> None:
     timeline = open_timeline("memory://inference-voice")
-    with inference(timeline, triton):
+    with inference(timeline, triton.url):
         append(timeline, [*opened(), wants_speech("It is sunny, and it will stay so all day.")])
         append(timeline, [wants_speech("...", id_="none")])
         found = wait_for(timeline, ends("v", "none"), 60)
@@ -117,10 +103,10 @@ def test_a_sentence_is_spoken(triton: str) -> None:
     assert last["none"].data.duration_us == 0
 
 
-def test_what_is_superseded_stops_quickly(triton: str) -> None:
+def test_what_is_superseded_stops_quickly(triton: LocalTriton) -> None:
     timeline = open_timeline("memory://inference-superseded")
     data = RequestSuperseded(request="g", reason="test")
-    with inference(timeline, triton):
+    with inference(timeline, triton.url):
         append(timeline, [*opened(), wants_text("Tell me a very long story.", max_tokens=2_000)])
         wait_for(timeline, lambda found: len(found) > 2, 60)
         cancel = Event("request.superseded", "s", "x", "conversation", data, 0)

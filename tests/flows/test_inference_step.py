@@ -16,6 +16,7 @@ from bytewax.testing import run_main
 from flows.audio_store import KEEP_S, UNCONFIGURED_SESSIONS
 from flows.inference import InferenceStep, build_inference
 from flows.model_effects import InferenceSettings, model_effects
+from infra.clock import sleep_s
 from infra.timeline import Place, Timeline, open_timeline
 from infra.triton.client import Delta, ModelRejected, ModelUnavailable, SpeechChunk
 from schemas.envelope import Event
@@ -299,6 +300,20 @@ def test_a_cancel_in_the_log_stops_the_model() -> None:
         found = wait_for(timeline, done(1))
         assert stopped == [True]
     assert found[-1].data.reason == "cancelled"
+
+
+def test_after_a_restart_requests_wait_until_the_media_is_read_again() -> None:
+    timeline = open_timeline("memory://inference-catch-up")
+    append(timeline, [*opened(), wants_endpoint(0, 3_200), wants_text("hello")])
+    append(timeline, media(NOISE), Lane.MEDIA)
+    with StepRig(settings=InferenceSettings(audio_s=0.2)) as rig:
+        rig.step.start(timeline, [0])
+        rig.settle_some(1)
+        assert {e.cause for e in rig.out} == {"g"} and rig.step.desk.open == 1
+        sleep_s(0.4)
+        rig.step(list(timeline.scan(Lane.MEDIA, 0)))
+        rig.settle()
+    assert rig.out[-1].type == "endpoint.predicted"
 
 
 def test_media_is_read_again_from_the_first_open_session() -> None:
