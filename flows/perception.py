@@ -8,6 +8,7 @@ times what one call for many costs. Its state is rebuilt from the log (`flows.pe
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,12 +30,12 @@ __all__ = ["WAKE", "Perception", "PerceptionStep", "Wake", "build_perception", "
 WAKE_S = 0.1
 
 
-class _Worker(threading.local):
-    """What each Bytewax worker (a thread) has of its own: a timeline, a model client, its sessions."""
+@dataclass(slots=True)
+class _Worker:
+    """What each Bytewax worker (a thread) has of its own."""
 
-    def __init__(self, make: Callable[[], Perception]) -> None:
-        self.perception = make()
-        self.woken_s = 0.0
+    perception: Perception
+    woken_s: float = 0.0
 
 
 class PerceptionStep:
@@ -50,7 +51,15 @@ class PerceptionStep:
         self._open, self._make_vad = open_timeline, make_vad
         self._operators, self._models = operators, models
         self._opened: list[Any] = []
-        self._worker = _Worker(self._make)
+        # By thread id: to Python, a worker's thread is a new one at every call, with new locals.
+        self._workers: dict[int, _Worker] = {}
+
+    def _worker(self) -> _Worker:
+        thread = threading.get_ident()
+        worker = self._workers.get(thread)
+        if worker is None:
+            worker = self._workers[thread] = _Worker(self._make())
+        return worker
 
     def _make(self) -> Perception:
         timeline, vad = self._open(), self._make_vad()
@@ -64,14 +73,14 @@ class PerceptionStep:
         )
 
     def __call__(self, items: Sequence[Any]) -> list[Record]:
-        return self._worker.perception.on_batch(items)
+        return self._worker().perception.on_batch(items)
 
     def wake(self) -> list[Wake]:
         """Ticks and closings need the step to run while nothing comes."""
-        now = monotonic_s()
-        if now - self._worker.woken_s < WAKE_S:
+        worker, now = self._worker(), monotonic_s()
+        if now - worker.woken_s < WAKE_S:
             return []
-        self._worker.woken_s = now
+        worker.woken_s = now
         return [WAKE]
 
     def close(self) -> None:

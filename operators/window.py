@@ -273,9 +273,10 @@ class ChannelAssembler:
         self._epoch += 1
         self._zero_us = mediatime
         self._run = _Run(pcm.rate, pcm.channels, 0)
-        before, self._format = self._format, (pcm.rate, pcm.channels)
+        rate, channels = self._format
+        self._format = (pcm.rate, pcm.channels)
         started = EpochStarted(
-            self._epoch, pcm.rate, pcm.channels, *before, device_us=mediatime, reason=reason
+            self._epoch, pcm.rate, pcm.channels, rate, channels, mediatime, reason
         )
         return [*pieces, started]
 
