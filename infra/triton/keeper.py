@@ -11,10 +11,10 @@ ended. The clock here only paces the watching.
 
 import contextlib
 import ctypes
-import glob
 import os
 import signal
 import sys
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 WATCH_S = 0.25
@@ -56,9 +56,9 @@ def main(parent: int, prefix: str, command: list[str]) -> int:
             if asked > PATIENCE:
                 signal_group(server, signal.SIGKILL)
     signal_group(server, signal.SIGKILL)  # its stubs, where it could not end them itself
-    for path in glob.glob(f"/dev/shm/{glob.escape(prefix)}*"):
+    for path in Path("/dev/shm").glob(f"{prefix}*"):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+            path.unlink()
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 

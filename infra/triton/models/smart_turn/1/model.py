@@ -37,9 +37,7 @@ def model_path(parameters: dict[str, Any]) -> Path:
         folder = Path(package.origin).parent / "audio" / "turn" / "smart_turn" / "data"
         chosen = folder / "smart-turn-v3.2-cpu.onnx"
     if not Path(chosen).is_file():
-        raise FileNotFoundError(
-            f"smart_turn: no model file {chosen} (setting VENUS_ENDPOINT_MODEL)"
-        )
+        raise FileNotFoundError(f"smart_turn: no model file {chosen} (setting VENUS_ENDPOINT_MODEL)")
     return Path(chosen)
 
 
@@ -80,7 +78,7 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"])["parameters"]
         path = model_path(parameters)
         options = onnxruntime.SessionOptions()
-        # One thread by default: two answer in half the time on idle cores, but spin for each other to do so, and on busy
+        # One thread by default: two halve the time on idle cores, but spin for each other to do so, and on busy
         # ones (two cores, load 2) take 210 ms where one takes 130. They never spin beyond the call.
         threads = os.environ.get("VENUS_ENDPOINT_THREADS") or parameters["THREADS"]["string_value"]
         options.intra_op_num_threads = int(threads)
