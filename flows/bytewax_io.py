@@ -9,12 +9,19 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from itertools import islice
 from typing import Any, Protocol
 
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
-from tenacity import Retrying, before_sleep_log, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    before_sleep_log,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from infra.clock import monotonic_s, sleep_s
 from infra.timeline.port import Place, Timeline
@@ -27,6 +34,12 @@ log = logging.getLogger(__name__)
 
 Start = Callable[[Timeline, Sequence[int]], tuple[dict[Place, int], Sequence[Any]]]
 """Given a worker's timeline and partitions: where to begin, and what to send before anything else."""
+
+READY = "reads the timeline"
+"""What a worker's log says once it has looked through the log and begins to follow it; `venus run` waits for this line."""
+
+EPOCH = timedelta(seconds=10)
+"""Long epochs: nothing is snapshotted, and an epoch's end makes all workers wait for each other."""
 
 POLL_S = 0.25
 POLL_WITH_EXTRA_S = 0.01
@@ -66,6 +79,7 @@ class _Partition(StatelessSourcePartition[Any]):
         starts, first = self._begin(mine)
         self._reader = self._timeline.reader(starts) if starts else None
         self._first = list(first)
+        log.info("worker %d of %d %s", worker + 1, workers, READY)
         self._rate = 0.0
         self._last = monotonic_s()
 

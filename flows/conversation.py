@@ -14,9 +14,11 @@ from typing import Any
 from bytewax import operators as op
 from bytewax.dataflow import Dataflow
 from bytewax.operators import StatefulBatchLogic
+from bytewax.testing import cluster_main, run_main
 
-from flows.bytewax_io import TimelineSink, TimelineSource
+from flows.bytewax_io import EPOCH, Flag, TimelineSink, TimelineSource
 from flows.conversation_session import ConversationSession, EndedSessions, Logged, what_is_logged
+from flows.settings import opener
 from infra.timeline.port import Timeline
 from schemas.record import Lane, Record, StoredRecord
 
@@ -68,7 +70,7 @@ def _key(item: StoredRecord | Logged) -> str:
     return item.session if isinstance(item, Logged) else (item.key or "")
 
 
-def build_conversation(open_timeline: Callable[[], Timeline], stop: Any, pace_s: float | None = None) -> Dataflow:
+def build_conversation(open_timeline: Callable[[], Timeline], stop: Flag, pace_s: float | None = None) -> Dataflow:
     """The dataflow; `stop` is an event that ends it."""
     ended = EndedSessions()
     flow = Dataflow("conversation")
@@ -82,3 +84,12 @@ def build_conversation(open_timeline: Callable[[], Timeline], stop: Any, pace_s:
     records = op.input("timeline", flow, source)
     op.output("decisions", conversation_step(records, ended), TimelineSink(open_timeline))
     return flow
+
+
+def run_conversation(timeline_url: str, *, stop: Flag, workers: int = 1, pace_s: float | None = None) -> None:
+    """Run the flow until `stop` is set."""
+    flow = build_conversation(opener(timeline_url), stop, pace_s)
+    if workers == 1:
+        run_main(flow, epoch_interval=EPOCH)
+    else:
+        cluster_main(flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers)

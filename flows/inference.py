@@ -14,7 +14,6 @@ one path only.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from threading import Event as StopFlag
 
 import bytewax.operators as op
@@ -22,11 +21,12 @@ from bytewax.dataflow import Dataflow
 from bytewax.testing import run_main
 
 from flows.audio_store import AudioStore
-from flows.bytewax_io import TimelineSink, TimelineSource
+from flows.bytewax_io import EPOCH, TimelineSink, TimelineSource
 from flows.effect_runner import EffectRunner
 from flows.effects import Effect, EffectDesk, Produced, wire_type_of
 from flows.model_effects import InferenceSettings, model_effects
-from infra.timeline import Place, Timeline, open_timeline
+from flows.settings import opener
+from infra.timeline import Place, Timeline
 from infra.triton.client import ModelClient
 from schemas.cloudevents import decode, wire_type
 from schemas.errors import BadRecord
@@ -193,10 +193,10 @@ def run_inference(
         return model_effects(clients[0], audio, settings or InferenceSettings())
 
     step = InferenceStep(effects)
-    opener = partial(open_timeline, timeline_url)
+    open_here = opener(timeline_url)
     try:
-        flow = build_inference(opener, step, stop or StopFlag(), pace_s)
-        run_main(flow)  # type: ignore[no-untyped-call]
+        flow = build_inference(open_here, step, stop or StopFlag(), pace_s)
+        run_main(flow, epoch_interval=EPOCH)  # type: ignore[no-untyped-call]
     finally:
         try:
             step.runner.call(clients[0].close())

@@ -16,11 +16,11 @@ import bytewax.operators as op
 from bytewax.dataflow import Dataflow
 from bytewax.testing import cluster_main, run_main
 
-from flows.bytewax_io import Flag, TimelineSink, TimelineSource
+from flows.bytewax_io import EPOCH, Flag, TimelineSink, TimelineSource
 from flows.perception_batches import WAKE, Perception, Wake
 from flows.perception_restart import what_is_logged
+from flows.settings import opener
 from infra.clock import monotonic_s
-from infra.timeline import open_timeline
 from infra.timeline.port import Timeline
 from infra.triton.client import VadClient
 from schemas.record import Lane, Record
@@ -122,13 +122,13 @@ def run_perception(
     """Run the flow until `stop` is set. `models` is recorded in each `session.configured`."""
     from operators.fold import operator_versions
 
-    opener = partial(open_timeline, timeline_url)
-    step = PerceptionStep(opener, partial(VadClient, triton_url), operator_versions(), models)
-    flow = build_perception(opener, step, stop or threading.Event(), pace_s)
+    open_here = opener(timeline_url)
+    step = PerceptionStep(open_here, partial(VadClient, triton_url), operator_versions(), models)
+    flow = build_perception(open_here, step, stop or threading.Event(), pace_s)
     try:
         if workers == 1:
-            run_main(flow)  # type: ignore[no-untyped-call]
+            run_main(flow, epoch_interval=EPOCH)  # type: ignore[no-untyped-call]
         else:
-            cluster_main(flow, [], 0, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]
+            cluster_main(flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]
     finally:
         step.close()

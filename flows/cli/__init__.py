@@ -1,0 +1,85 @@
+"""The command line: `venus COMMAND`. This module knows the commands' names and imports only the one that is called.
+
+Every error of ours is one line on stderr and exit code 2; a command that exists to find something exits with 1 when it has.
+"""
+
+import importlib
+import logging
+import sys
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from schemas.errors import VenusError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("flows.cli.demo", "The main job, end to end: a two-minute conversation, its replay, sound, picture, summary."),
+    "run": ("flows.cli.run", "Run the live flows (and a local Triton)."),
+    "capture": ("flows.cli.capture", "A capture device: play a file to the assistant and hear its answers."),
+    "tail": ("flows.cli.look", "Show what is on a timeline, up to its end or following it."),
+    "sessions": ("flows.cli.look", "List the sessions on a timeline."),
+    "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
+    "doctor": ("flows.cli.doctor", "What is missing on this machine, and the command that mends it."),
+    "bench": ("flows.cli.bench", "Measure: ratios within one run."),
+    "flow": ("flows.cli.run", ""),
+}
+"""Command → (module that defines a function of that name, one line of help; without help it is hidden)."""
+
+
+class LazyGroup(TyperGroup):
+    """Imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, text = COMMANDS[cmd_name]
+        app = typer.Typer(add_completion=False)
+        function = getattr(importlib.import_module(module_name), cmd_name)
+        app.command(cmd_name, help=text or None, hidden=not text)(function)
+        return typer.main.get_command(app)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items() if text])
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Full-duplex voice assistants on an append-only log.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Only a place for what all commands share."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script."""
+    from flows.settings import Settings
+
+    logging.basicConfig(
+        level=Settings.read().log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kafka").setLevel(logging.ERROR)
+    try:
+        app(arguments, standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except VenusError as error:
+        print(f"venus: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

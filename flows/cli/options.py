@@ -1,0 +1,30 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+from flows.settings import Settings
+
+TimelineOption = Annotated[
+    str,
+    typer.Option(
+        "--timeline",
+        metavar="URL",
+        default_factory=lambda: Settings.read().timeline,
+        help="sqlite:///path.db, kafka://host:port/topic?partitions=8 or memory://",
+        show_default="sqlite:///venus.db",
+    ),
+]
+TritonOption = Annotated[
+    str,
+    typer.Option(
+        "--triton",
+        metavar="local|grpc://HOST:PORT",
+        default_factory=lambda: Settings.read().triton,
+        help="start a local Triton, or use one that runs",
+        show_default="local",
+    ),
+]
+SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="only this session")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line")]

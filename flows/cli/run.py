@@ -1,0 +1,136 @@
+"""`venus run`, and the hidden `venus flow` that is one flow's process."""
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from flows.cli.options import TimelineOption, TritonOption
+from flows.settings import Settings
+from infra.triton.server import Progress
+from schemas.errors import BadInput, VenusError
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+class Loading:
+    """Shows Triton's models while they load: a status line on a terminal, a line per change elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Status | None = None
+        self._told: set[str] = set()
+
+    def __call__(self, progress: Progress) -> None:
+        ready = [m for m, s in progress.models.items() if s == "ready"]
+        waiting = [m for m, s in progress.models.items() if s != "ready"]
+        if self._console.is_terminal:
+            if self._status is None:
+                self._status = self._console.status("")
+                self._status.start()
+            names = ", ".join(waiting)
+            self._status.update(f"loading models ({len(ready)} of {len(progress.models)}; waiting for {names})")
+        else:
+            for model in ready:
+                if model not in self._told:
+                    self._told.add(model)
+                    self._console.print(f"loaded {model} ({progress.seconds:.0f} s)")
+        if not waiting:
+            self.close()
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def run(
+    timeline: TimelineOption,
+    triton: TritonOption,
+    frontend: Annotated[str, typer.Option(help="cascade: VAD, turn model, recognition, language model, synthesis")] = "cascade",
+    flows: Annotated[str, typer.Option(help="which flows to run here, comma-separated")] = "perception,conversation,inference",
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="end when all sessions have ended")] = False,
+    log_dir: Annotated[Path, typer.Option(help="where the processes' logs go")] = Path("out/log"),
+) -> None:
+    """Run the live flows."""
+    from flows.supervisor import Supervisor
+
+    if frontend != "cascade":
+        raise BadInput(f"no frontend {frontend!r} yet; there is: cascade")
+    stop = stop_on_signals()
+    console = Console(stderr=True)
+    loading = Loading(console)
+    supervisor = Supervisor(
+        timeline,
+        triton,
+        flows=[name.strip() for name in flows.split(",") if name.strip()],
+        device=Settings.read().device,
+        log_dir=log_dir,
+        say=console.print,
+        progress=loading,
+    )
+    try:
+        with supervisor:
+            console.print(f"running {', '.join(supervisor.flows)} on {timeline}, Triton at {supervisor.triton_url}")
+            supervisor.run(stop, until_idle, on_ready=lambda: console.print("ready"))
+            console.print("stopping" if stop.is_set() else "idle: every session has ended")
+    except BadInput:
+        raise
+    except VenusError as error:
+        console.print(f"venus: {error}", style="red")
+        raise typer.Exit(1) from None
+    finally:
+        loading.close()
+
+
+def flow(
+    name: Annotated[str, typer.Argument()],
+    timeline: TimelineOption,
+    triton: TritonOption,
+) -> None:
+    """One flow, in this process, until it is told to stop."""
+    from flows.bytewax_io import log as io_log
+
+    stop = stop_on_signals()
+    io_log.setLevel(logging.INFO)
+    try:
+        if name == "perception":
+            from flows.perception import run_perception
+
+            run_perception(timeline, triton, model_names(), stop=stop)
+        elif name == "conversation":
+            from flows.conversation import run_conversation
+
+            run_conversation(timeline, stop=stop)
+        elif name == "inference":
+            from flows.inference import run_inference
+
+            run_inference(timeline, triton, stop=stop)
+        else:
+            raise BadInput(f"no flow named {name}")
+    except VenusError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def model_names() -> dict[str, str]:
+    """Request kind → model, as recorded in each session."""
+    return {
+        "vad": "silero_vad",
+        "endpoint": "smart_turn",
+        "transcript": "whisper",
+        "generate": "chat",
+        "speak": "speech",
+    }

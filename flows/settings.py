@@ -1,0 +1,47 @@
+"""Settings: the only reader of the environment. Command-line options win over these, these over the defaults.
+
+`VENUS_TIMELINE` and `VENUS_TRITON` say where things are, `VENUS_DEVICE` whether models run on `cpu` or `cuda`; `VENUS_KAFKA_*` are handed to
+the Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see infra/triton/README.md) to Triton, unread.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from infra.timeline import open_timeline
+from infra.timeline.port import Timeline
+
+DEFAULT_TIMELINE = "sqlite:///venus.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says."""
+
+    timeline: str = DEFAULT_TIMELINE
+    triton: str = "local"
+    device: str = "cpu"
+    log_level: str = "WARNING"
+    kafka_home: str | None = None
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        env = os.environ if environ is None else environ
+        return cls(
+            timeline=env.get("VENUS_TIMELINE", DEFAULT_TIMELINE),
+            triton=env.get("VENUS_TRITON", "local"),
+            device=env.get("VENUS_DEVICE", "cpu"),
+            log_level=env.get("VENUS_LOG_LEVEL", "WARNING"),
+            kafka_home=env.get("KAFKA_HOME"),
+        )
+
+
+def timeline_at(url: str, create: bool = True) -> Timeline:
+    """Open a timeline with what the environment says about Kafka."""
+    return open_timeline(url, create=create, environ=os.environ)
+
+
+def opener(url: str) -> "partial[Timeline]":
+    """`timeline_at` for later, e.g. in a worker of its own."""
+    return partial(timeline_at, url)
