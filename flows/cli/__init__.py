@@ -6,8 +6,8 @@ Every error of ours is one line on stderr and exit code 2; a command that exists
 import importlib
 import logging
 import sys
+from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -30,19 +30,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(TyperGroup):
     """Imports a command's module when the command is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         module_name, text = COMMANDS[cmd_name]
-        app = typer.Typer(add_completion=False)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
         function = getattr(importlib.import_module(module_name), cmd_name)
         app.command(cmd_name, help=text or None, hidden=not text)(function)
         return typer.main.get_command(app)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items() if text])
 
@@ -51,6 +51,7 @@ app = typer.Typer(
     cls=LazyGroup,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
     help="Full-duplex voice assistants on an append-only log.",
 )
 
@@ -69,17 +70,10 @@ def main(arguments: list[str] | None = None) -> None:
     )
     logging.getLogger("kafka").setLevel(logging.ERROR)
     try:
-        app(arguments, standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        app(arguments)
     except VenusError as error:
         print(f"venus: {error}", file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

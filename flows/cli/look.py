@@ -1,0 +1,69 @@
+"""`venus tail` and `venus sessions`."""
+
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.options import JsonOption, SessionOption, TimelineOption
+from flows.live_view import clock
+from flows.looking import as_json, essence, follow
+from flows.looking import sessions as list_sessions
+from flows.settings import timeline_at
+from schemas.base import Kind
+from schemas.cloudevents import decode
+from schemas.errors import BadInput, BadRecord
+from schemas.record import Lane
+
+COLOURS = {Kind.OBSERVATION: "cyan", Kind.OUTCOME: "yellow", Kind.DECISION: "magenta"}
+LANES = {"timeline": (Lane.TIMELINE,), "media": (Lane.MEDIA,), "both": (Lane.TIMELINE, Lane.MEDIA)}
+
+
+def tail(
+    timeline: TimelineOption,
+    session: SessionOption = None,
+    on: Annotated[bool, typer.Option("--follow", help="go on with what is appended")] = False,
+    json: JsonOption = False,
+    lane: Annotated[str, typer.Option(help="timeline, media or both")] = "timeline",
+    windows: Annotated[bool, typer.Option("--windows", help="show perception windows to people, too")] = False,
+) -> None:
+    """Show events."""
+    if lane not in LANES:
+        raise BadInput(f"--lane {lane}: there are {', '.join(LANES)}")
+    console = Console(highlight=False, soft_wrap=True)
+    with timeline_at(timeline, create=False) as log:
+        for record in follow(log, LANES[lane], session, on):
+            if json:
+                print(orjson.dumps(as_json(record)).decode(), flush=on)
+                continue
+            line = Text(f"{record.partition}:{record.offset:<7}", style="dim")
+            try:
+                event = decode(record)
+            except BadRecord as error:
+                console.print(line.append(f"{record.key or '(no key)'}  unreadable: {error}", style="red"))
+                continue
+            if event.type == "perception.window" and not windows:
+                continue
+            at = "" if event.mediatime is None else clock(event.mediatime)
+            line.append(f"{at:>8}  ").append(f"{event.session:<18} ", style="bold")
+            line.append(f"{event.type:<24} ", style=COLOURS[event.kind]).append(essence(event))
+            console.print(line)
+
+
+def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
+    """List sessions."""
+    with timeline_at(timeline, create=False) as log:
+        lines = list_sessions(log)
+    if json:
+        for line in lines:
+            print(orjson.dumps(line.as_json()).decode())
+        return
+    table = Table(box=None, pad_edge=False)
+    for name, right in (("session", 0), ("state", 0), ("device", 0), ("length", 1), ("turns", 1), ("responses", 1), ("events", 1)):
+        table.add_column(name, justify="right" if right else "left")
+    for s in lines:
+        table.add_row(s.session, s.state, s.device, clock(s.media_us), str(s.turns), str(s.responses), str(s.events))
+    Console().print(table if lines else f"no sessions on {timeline}")

@@ -1,0 +1,146 @@
+"""Looking at a timeline: records as lines for people or as JSON, and what sessions there are."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from infra.timeline.port import Place, Timeline
+from schemas.base import Kind
+from schemas.cloudevents import decode
+from schemas.envelope import Event, Pcm
+from schemas.errors import BadRecord
+from schemas.record import Lane, StoredRecord
+
+POLL_S = 0.5
+
+
+def follow(timeline: Timeline, lanes: tuple[Lane, ...], session: str | None, on: bool) -> Iterator[StoredRecord]:
+    """The records of the lanes from the beginning, up to their present end or (`on`) for ever."""
+    partitions = range(timeline.partitions) if session is None else [timeline.partition_of(session)]
+    ends = {Place(lane, p): timeline.end(lane)[p] for lane in lanes for p in partitions}
+    for lane in lanes:
+        for p in partitions:
+            yield from timeline.scan(lane, p, 0, session)
+    if not on:
+        return
+    reader = timeline.reader(ends)
+    try:
+        while True:
+            for record in reader.poll(POLL_S):
+                if session is None or record.key == session:
+                    yield record
+    finally:
+        reader.close()
+
+
+def as_json(record: StoredRecord) -> dict[str, Any]:
+    """One record as `venus tail --json` shows it; what cannot be read has a type of None and says why in `data`."""
+    line: dict[str, Any] = {"partition": record.partition, "offset": record.offset, "session": record.key}
+    try:
+        event = decode(record)
+    except BadRecord as error:
+        headers = dict(record.headers)
+        return line | {
+            "id": headers.get("ce_id", b"").decode(errors="replace"),
+            "type": None,
+            "kind": None,
+            "mediatime": None,
+            "cause": None,
+            "data": {"error": str(error), "bytes": len(record.value)},
+        }
+    return line | {
+        "id": event.id,
+        "type": event.type,
+        "kind": event.kind.value,
+        "mediatime": event.mediatime,
+        "cause": event.cause,
+        "data": shown(event),
+    }
+
+
+def shown(event: Event) -> dict[str, Any]:
+    """The data of an event as JSON; media as its format and length."""
+    if isinstance(event.data, Pcm):
+        return {"rate": event.data.rate, "channels": event.data.channels, "bytes": len(event.data.pcm)}
+    data: dict[str, Any] = event.data.model_dump(mode="json")
+    return data
+
+
+def essence(event: Event, width: int = 110) -> str:
+    """The data of an event on one short line."""
+    if isinstance(event.data, Pcm):
+        return f"{event.data.duration_us / 1e3:.0f} ms, {event.data.rate} Hz"
+    if event.type == "session.configured":
+        return f"{event.data.pacing}, playback {event.data.playback}"
+    if event.type == "perception.window":
+        heard = event.data.probabilities
+        marks = "???" if heard is None else "".join(" ▁▂▃▄▅▆▇█"[min(8, int(p * 9))] for p in heard)
+        return f"|{marks}| {event.data.level_db:.0f} dB"
+    parts = []
+    for name, value in shown(event).items():
+        if value in (None, "", [], {}, False):
+            continue
+        if name == "messages":
+            value = f"{len(value)} messages"
+        elif name.endswith("_us") and isinstance(value, int):
+            value = f"{value / 1e6:.3f}s"
+        elif isinstance(value, dict):
+            value = "/".join(str(v) for v in value.values())
+        elif isinstance(value, list):
+            value = f"{len(value)} {name}"
+        parts.append(f"{name}={value}")
+    text = "  ".join(parts)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+@dataclass(slots=True)
+class SessionLine:
+    """One session as `venus sessions` lists it."""
+
+    session: str
+    state: str = "waiting"
+    device: str = ""
+    partition: int = 0
+    media_us: int = 0
+    turns: int = 0
+    responses: int = 0
+    events: int = 0
+    unreadable: int = 0
+    last_appended_us: int = 0
+
+    def see(self, record: StoredRecord) -> None:
+        self.events += 1
+        self.partition = record.partition
+        self.last_appended_us = max(self.last_appended_us, record.appended_us)
+        try:
+            event = decode(record)
+        except BadRecord:
+            self.unreadable += 1
+            return
+        if event.type in ("perception.window", "clock.tick") or event.kind is Kind.DECISION:
+            self.media_us = max(self.media_us, event.mediatime or 0)
+        match event.type:
+            case "session.opened" if self.state == "waiting":
+                self.state, self.device = "open", event.data.device
+            case "session.closed" if self.state == "open":
+                self.state = "closed"
+            case "session.ended":
+                self.state = "ended"
+                self.turns, self.responses = event.data.turns, event.data.responses
+            case "turn.ended" if self.state != "ended":
+                self.turns += 1
+            case "response.requested" if self.state != "ended" and event.data.attempt == 1:
+                self.responses += 1
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sessions(timeline: Timeline) -> list[SessionLine]:
+    """All sessions of a timeline in the order of their first record."""
+    found: dict[str, SessionLine] = {}
+    for p in range(timeline.partitions):
+        for record in timeline.scan(Lane.TIMELINE, p):
+            if record.key:
+                found.setdefault(record.key, SessionLine(record.key)).see(record)
+    return list(found.values())
