@@ -71,6 +71,18 @@ def _retrying() -> Retrying:
     )
 
 
+def _ride_out(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call; where the log cannot be reached now, again and again for a while."""
+    # First without tenacity, whose bookkeeping costs a quarter of a millisecond, more than most polls.
+    try:
+        return call(*arguments)
+    except VenusError as error:
+        if not error.retryable:
+            raise
+        log.warning("%s; trying again", error)
+    return _retrying()(call, *arguments)
+
+
 class _Partition(StatelessSourcePartition[Any]):
     def __init__(self, source: "TimelineSource", worker: int, workers: int) -> None:
         self._source = source
@@ -92,13 +104,14 @@ class _Partition(StatelessSourcePartition[Any]):
         source = self._source
         if source.stop.is_set():
             raise StopIteration
+        self._pace()
         items, self._first = self._first, []
         if source.extra is not None:
             items += source.extra()
         records = self._read(0.0 if items else source.poll_s)
         if source.extra is not None and not items:
             items += source.extra()
-        self._pace(len(records))
+        self._count(len(records))
         items += records
         return items
 
@@ -106,19 +119,23 @@ class _Partition(StatelessSourcePartition[Any]):
         if self._reader is None:
             sleep_s(timeout_s)
             return []
-        return _retrying()(self._reader.poll, timeout_s)
+        found: list[StoredRecord] = _ride_out(self._reader.poll, timeout_s)
+        return found
 
-    def _pace(self, count: int) -> None:
+    def _pace(self) -> None:
+        """Let records gather. Before the read: what was read is handed over at once."""
+        pace = self._source.pace_s
+        if pace is None:
+            pace = PACE_S if self._rate > self._source.busy_per_s else 0.0
+        passed = monotonic_s() - self._last
+        if passed < pace:
+            sleep_s(pace - passed)
+
+    def _count(self, count: int) -> None:
         now = monotonic_s()
         passed = max(1e-6, now - self._last)
         keep = max(0.0, 1.0 - passed / _SMOOTHING_S)
         self._rate = self._rate * keep + (1.0 - keep) * (count / passed)
-        pace = self._source.pace_s
-        if pace is None:
-            pace = PACE_S if self._rate > self._source.busy_per_s else 0.0
-        if passed < pace:
-            sleep_s(pace - passed)
-            now = monotonic_s()
         self._last = now
 
     def close(self) -> None:
@@ -138,6 +155,7 @@ class TimelineSource(DynamicSource[Any]):
         stop: ends the dataflow once set, with everything written.
         pace_s: gather reads for so long whatever the load; None: by load.
         busy_per_s: the load from which reads are paced.
+        poll_s: how long a poll may wait for records, and `extra` with it; None: the usual.
     """
 
     def __init__(
@@ -150,10 +168,11 @@ class TimelineSource(DynamicSource[Any]):
         extra: Callable[[], Iterable[Any]] | None = None,
         pace_s: float | None = None,
         busy_per_s: float = BUSY_PER_S,
+        poll_s: float | None = None,
     ) -> None:
         self.open_timeline, self.lanes, self.start, self.stop = open_timeline, lanes, start, stop
         self.extra, self.pace_s, self.busy_per_s = extra, pace_s, busy_per_s
-        self.poll_s = POLL_S if extra is None else POLL_WITH_EXTRA_S
+        self.poll_s = poll_s or (POLL_S if extra is None else POLL_WITH_EXTRA_S)
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> _Partition:
         return _Partition(self, worker_index, worker_count)
@@ -168,7 +187,7 @@ class _Writer(StatelessSinkPartition[Record]):
         media = [r for r in items if _is_media(r)] if len(events) < len(items) else []
         for lane, records in ((Lane.MEDIA, media), (Lane.TIMELINE, events)):
             if records:
-                _retrying()(self._timeline.append, records, lane)
+                _ride_out(self._timeline.append, records, lane)
 
     def close(self) -> None:
         self._timeline.close()

@@ -103,6 +103,7 @@ def build_perception(
         extra=step.wake,
         stop=stop,
         pace_s=pace_s,
+        poll_s=WAKE_S / 2,
     )
     items = op.input("log", flow, source)
     outcomes = op.flat_map_batch("perceive", items, step)

@@ -1,0 +1,97 @@
+"""`venus capture`."""
+
+import secrets
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flows.cli.options import TimelineOption
+from schemas.errors import BadInput, VenusError
+
+
+def parse_policy(pairs: list[str]) -> dict[str, str]:
+    """`key=value` options as a mapping, checked against the policy.
+
+    Raises:
+        BadInput: not of that form, no such key, or a value that does not fit.
+    """
+    from schemas.policy import Policy
+
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise BadInput(f"{pair!r}: write a policy change as key=value, e.g. turn.end_silence=500ms")
+        found[key.strip()] = value.strip()
+    Policy().with_changes(dict(found))
+    return found
+
+
+def parse_speed(text: str) -> float | None:
+    """A positive number, or `max` (None).
+
+    Raises:
+        BadInput: neither.
+    """
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= 1000:
+        raise BadInput(f"--speed {text}: a number above 0 (1 is real time), or max")
+    return speed
+
+
+def capture(
+    path: Annotated[Path, typer.Argument(help="wav, flac, mp3 or ogg, any rate, one or two channels")],
+    timeline: TimelineOption,
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="default: from the file's name")] = None,
+    speed: Annotated[str, typer.Option(help="1 is real time; max: as fast as possible, with the same answers")] = "1",
+    chunk_ms: Annotated[float, typer.Option("--chunk-ms", help="length of a record; 0: the whole file in one")] = 100.0,
+    out: Annotated[Path | None, typer.Option("--out", help="write the conversation as a stereo wav: user left, assistant right")] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", metavar="KEY=VALUE", help="wish for another policy")] = None,
+    tail: Annotated[float, typer.Option(help="seconds of silence after the last thing said")] = 2.0,
+    max_wait: Annotated[float, typer.Option("--max-wait", help="seconds to wait for answers after the file's end")] = 30.0,
+    playback: Annotated[bool, typer.Option("--playback/--no-playback", help="acknowledge what the loudspeaker has played")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="do not show the conversation")] = False,
+) -> None:
+    """Play a file to the assistant."""
+    from flows.capture import Device, DeviceOptions
+    from flows.live_view import LiveView
+    from flows.mix import render_mix
+    from flows.settings import timeline_at
+    from infra.capture.audiofile import AudioFile
+
+    if chunk_ms < 0 or chunk_ms > 60_000:
+        raise BadInput(f"--chunk-ms {chunk_ms:g}: between 0 (the whole file) and 60000")
+    options = DeviceOptions(
+        speed=parse_speed(speed),
+        chunk_ms=chunk_ms,
+        playback="acknowledged" if playback else "assumed",
+        policy=dict(parse_policy(policy or [])),
+        tail=tail,
+        max_wait=max_wait,
+    )
+    name = session or f"{path.stem}-{secrets.token_hex(3)}"
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    console = Console(stderr=True, quiet=quiet)
+    with AudioFile(path) as audio, timeline_at(timeline) as log, LiveView(name, audio.length_us, console) as view:
+        try:
+            Device(log, name, audio, options, view.show).run(stop.is_set)
+        except BadInput:
+            raise
+        except VenusError as error:
+            console.print(f"venus: {error}", style="red")
+            raise typer.Exit(1) from None
+        finally:
+            print(name)
+        if out is not None:
+            render_mix(log, name, out)
