@@ -1,0 +1,42 @@
+"""What holds for every test: each module says what kind of test it is, and Hypothesis runs alike on any machine."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+CATEGORIES = frozenset({"pure", "case", "timeline", "flow", "triton", "loop", "browser", "slow"})
+"""What `pytestmark` of a module must name at least one of; `kafka` comes on top of `timeline`."""
+
+# Time limits on single examples fail on a busy machine and find nothing there.
+_SLOW_IS_FINE = [HealthCheck.too_slow]
+settings.register_profile("default", deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile(
+    "ci", deadline=None, suppress_health_check=_SLOW_IS_FINE, derandomize=True, print_blob=True
+)
+settings.register_profile("nightly", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+)
+
+
+def undeclared(module: object) -> str | None:
+    """What is wrong with a test module's declaration, in one line."""
+    marks = getattr(module, "pytestmark", [])
+    marks = marks if isinstance(marks, list | tuple) else [marks]
+    if CATEGORIES & {mark.name for mark in marks}:
+        return None
+    known = ", ".join(sorted(CATEGORIES))
+    return f"declares no category: add `pytestmark = pytest.mark.pure` (or one of {known})"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stop before any test runs where a module does not say what it is."""
+    modules = {item.path: item.module for item in items if isinstance(item, pytest.Function)}
+    wrong = [
+        f"{path}: {what}"
+        for path, module in sorted(modules.items())
+        if (what := undeclared(module)) is not None
+    ]
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
