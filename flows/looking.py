@@ -117,7 +117,7 @@ class SessionLine:
         except BadRecord:
             self.unreadable += 1
             return
-        if event.type in ("perception.window", "clock.tick") or event.kind is Kind.DECISION:
+        if event.type == "perception.window" or event.kind is Kind.DECISION:
             self.media_us = max(self.media_us, event.mediatime or 0)
         match event.type:
             case "session.opened" if self.state == "waiting":
