@@ -130,6 +130,8 @@ def run_perception(
         if workers == 1:
             run_main(flow, epoch_interval=EPOCH)  # type: ignore[no-untyped-call]
         else:
-            cluster_main(flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]
+            cluster_main(  # type: ignore[no-untyped-call]
+                flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers
+            )
     finally:
         step.close()

@@ -22,7 +22,7 @@ Rules:
 from typing import Literal, NamedTuple
 
 import numpy as np
-import soxr  # type: ignore[import-untyped]
+import soxr
 from numpy.typing import NDArray
 
 from operators.admission import Admission, SourceWatermark
