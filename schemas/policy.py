@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.base import Micros
 from schemas.errors import BadInput
+from schemas.policy_work import WorkPolicy
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -85,6 +86,7 @@ class LatencyPolicy(Section):
     transcript: Micros = 300 * MS
     generate: Micros = 400 * MS
     speak: Micros = 250 * MS
+    work: Micros = 8 * S
 
 
 class PlaybackPolicy(Section):
@@ -111,6 +113,7 @@ class Policy(Section):
     latency: LatencyPolicy = LatencyPolicy()
     playback: PlaybackPolicy = PlaybackPolicy()
     session: SessionPolicy = SessionPolicy()
+    work: WorkPolicy = WorkPolicy()
 
     def with_changes(self, changes: dict[str, Any]) -> "Policy":
         """This policy with dotted keys replaced, e.g. `{"turn.hold_max": "2s"}`.

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from schemas import media, perception, responses, session, transcription, turns
+from schemas import delegation, media, perception, responses, session, transcription, turns, work
 from schemas.base import REGISTERED, Kind
 
-GROUPS = (session, media, perception, transcription, turns, responses)
+GROUPS = (session, media, perception, transcription, turns, responses, delegation, work)
 """The modules that define event types, in the order in which the documents list them."""
 
 MODELS: dict[str, type[Any]] = REGISTERED
@@ -22,6 +22,7 @@ REQUESTS: dict[str, str] = {
     "transcript.requested": "transcript",
     "response.requested": "generate",
     "speech.requested": "speak",
+    "work.queued": "work",
 }
 """Decision types that ask for an effect → its kind, the name of its latency in `policy.latency`."""
 
@@ -34,10 +35,21 @@ TERMINALS: dict[str, str] = {
     "generation.failed": "generate",
     "speech.completed": "speak",
     "speech.failed": "speak",
+    "work.completed": "work",
+    "work.failed": "work",
+    "work.cancelled": "work",
 }
 """Outcome types that end a request (the outcome's cause) → its kind."""
 
-PARTIALS: dict[str, str] = {"transcript.interim": "transcript", "response.text": "generate", "response.speech": "speak"}
+PARTIALS: dict[str, str] = {
+    "transcript.interim": "transcript",
+    "response.text": "generate",
+    "response.speech": "speak",
+    "work.running": "work",
+    "work.called": "work",
+    "work.progress": "work",
+    "work.artifact": "work",
+}
 """Outcome types that a request may return before its terminal one."""
 
 
