@@ -62,7 +62,7 @@ class DelegateCaptured(Data):
 class DelegateMalformed(Data):
     """A span that is no request: swallowed whole, neither shown nor spoken."""
 
-    reason: Literal["nested", "protocol_token", "interrupted", "empty", "stray_close", "too_long"]
+    reason: Literal["nested", "protocol_token", "interrupted", "empty", "bad_arguments"]
     response: str | None = None
     text: str = ""
     """Its beginning, for whoever looks for the cause."""
