@@ -12,6 +12,10 @@ Rules:
   of which nothing was logged runs again under the same attempt; one that had logged a part ends
   `lost`, since a second run would repeat the ids of the first with other content. That holds also
   for parts of a dead process that reach the log late.
+- An effect with a side effect **claims** its request first (law 5): the claim of an attempt is an
+  outcome, and only when it is read back as the first of its attempt, by this process's source, does
+  the effect run. A start claims again (attempt n + 1) what may run twice and ends the rest `lost`;
+  a process that reads another's later claim lets go.
 - A cancel names a key (a request, a response, a whole session), and a request carries its keys:
   whichever comes first, they meet.
 
@@ -85,6 +89,10 @@ class Effect:
     retry_s: float = 10.0
     reason_of: Callable[[BaseException], FailureReason] = plain_reason
     """What an error says; `unavailable` is worth another try."""
+    claim: Callable[[Event, int], Data] | None = None
+    """The outcome that claims an attempt; None: it has no side effect and needs no claim."""
+    resumes: Callable[[Event], bool] = lambda request: False
+    """Whether a claimed request may run once more after its process died."""
 
 
 class Produced(NamedTuple):
@@ -105,18 +113,25 @@ class Runner(Protocol):
 
 def keys_of(request: Event) -> tuple[str, ...]:
     """What a request can be cancelled by."""
-    response = getattr(request.data, "response", None)
-    own = (SESSION_KEY, f"request:{request.id}")
-    return own if response is None else (*own, f"response:{response}")
+    names = ((kind, getattr(request.data, kind, None)) for kind in ("response", "work"))
+    own = tuple(f"{kind}:{name}" for kind, name in names if name is not None)
+    return (SESSION_KEY, f"request:{request.id}", *own)
 
 
 _CANCELS: dict[str, Callable[[Any], str]] = {
     "request.superseded": lambda data: f"request:{data.request}",
     "response.cancelled": lambda data: f"response:{data.response}",
     "response.failed": lambda data: f"response:{data.response}",
+    "work.cancelling": lambda data: f"work:{data.work}",
     "session.ended": lambda data: SESSION_KEY,
 }
 """Decisions that end requests → the key they name."""
+
+_CLOSES: dict[str, Callable[[Any], str]] = {"work.expired": lambda data: data.request}
+"""Decisions that are a request's end themselves → the request: no outcome is wanted."""
+
+CLAIMS = 3
+"""Attempts at one request; one that outlives so many of its processes kills them, maybe."""
 
 
 def wire_type_of(headers: Headers) -> bytes | None:
@@ -132,6 +147,15 @@ class _Open:
     effect: Effect
     counts: dict[str, int] = field(default_factory=dict)
     """Partial outcomes that were emitted, by type."""
+    attempt: int = 0
+    """The highest attempt whose claim is in the log."""
+    owned: bool = False
+    """Whether that claim is ours."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Another process has claimed it: what becomes of it is that one's business."""
+        return self.attempt > 0 and not self.owned
 
 
 @dataclass(slots=True)
@@ -156,7 +180,7 @@ class EffectDesk:
         self._terminal: dict[str, bool] = {
             t: end for e in effects.values() for t, end in e.outcomes.items()
         }
-        known: Collection[str] = {*effects, *self._terminal, *_CANCELS}
+        known: Collection[str] = {*effects, *self._terminal, *_CANCELS, *_CLOSES}
         self._wanted = frozenset(wire_type(name).encode() for name in known)
         self._restoring = False
 
@@ -183,6 +207,8 @@ class EffectDesk:
                 continue
             if self._cancelled(entry.request):
                 out += self._fail(entry, "cancelled", "cancelled before it was done")
+            elif entry.effect.claim is not None:
+                out += self._claim_again(entry)
             elif entry.counts:
                 out += self._fail(
                     entry, "lost", "the process that worked on it ended; part of it is logged"
@@ -204,12 +230,18 @@ class EffectDesk:
             return self._requested(event)
         if event.type in self._terminal:
             return self._logged(event)
+        if event.type in _CLOSES:
+            closed = self._entry(_CLOSES[event.type](event.data))
+            if closed is not None:
+                self._runner.cancel(closed.request.id)
+                self._close(closed)
+            return []
         return self._cancel(event.session, _CANCELS[event.type](event.data))
 
     def take(self, produced: Produced) -> list[Record]:
         """What an effect yielded; returns it as an outcome, unless its request has ended."""
         entry = self._entry(produced.request)
-        if entry is None:
+        if entry is None or entry.elsewhere:
             return []
         try:
             return self._emit(entry, produced.result)
@@ -231,7 +263,35 @@ class EffectDesk:
             return []
         if self._cancelled(event):
             return self._fail(entry, "cancelled", "cancelled before it began")
+        if entry.effect.claim is not None:
+            return self._emit(entry, entry.effect.claim(event, 1))
         self._runner.submit(event, entry.effect)
+        return []
+
+    def _claim_again(self, entry: _Open) -> list[Record]:
+        """After a start: a request that runs nowhere any more."""
+        claim, request = entry.effect.claim, entry.request
+        assert claim is not None
+        if entry.attempt and (entry.attempt >= CLAIMS or not entry.effect.resumes(request)):
+            entry.owned = True
+            return self._fail(entry, "lost", "the process that worked on it ended")
+        entry.counts[claim(request, 1).TYPE] = entry.attempt
+        return self._emit(entry, claim(request, entry.attempt + 1))
+
+    def _claimed(self, entry: _Open, event: Event) -> list[Record]:
+        """A claim in the log, the first of its attempt: its source owns the request from here on."""
+        attempt = event.data.attempt
+        if attempt <= entry.attempt:
+            return []
+        was, entry.attempt = entry.owned, attempt
+        entry.owned = event.source == self._source
+        entry.counts[event.type] = max(attempt, entry.counts.get(event.type, 0))
+        if self._restoring:
+            return []
+        if entry.owned:
+            self._runner.submit(entry.request, entry.effect)
+        elif was:
+            self._runner.cancel(entry.request.id)
         return []
 
     def _logged(self, event: Event) -> list[Record]:
@@ -243,11 +303,14 @@ class EffectDesk:
             self._runner.cancel(entry.request.id)
             self._close(entry)
             return []
+        claim = entry.effect.claim
+        if claim is not None and event.type == claim(entry.request, 1).TYPE:
+            return self._claimed(entry, event)
         count, index = entry.counts.get(event.type, 0), event.sequence or 0
         if index < count:
             return []
         entry.counts[event.type] = index + 1
-        if self._restoring:
+        if self._restoring or claim is not None:
             return []
         self._runner.cancel(entry.request.id)
         return self._fail(entry, "lost", "another process logged a part of it")
@@ -262,6 +325,8 @@ class EffectDesk:
         out: list[Record] = []
         if not self._restoring:
             for entry in [e for e in books.open.values() if key in keys_of(e.request)]:
+                if entry.elsewhere:
+                    continue
                 self._runner.cancel(entry.request.id)
                 out += self._fail(entry, "cancelled", "cancelled while it was worked on")
         if key == SESSION_KEY:
@@ -287,16 +352,24 @@ class EffectDesk:
         request, type_ = entry.request, result.TYPE  # type: ignore[union-attr]
         terminal = entry.effect.outcomes[type_]
         index = 0 if terminal else entry.counts.get(type_, 0)
+        attempt = request.data.attempt
+        if entry.effect.claim is not None:
+            attempt = max(1, entry.attempt)
+            if entry.attempt and terminal:
+                result = result.model_copy(update={"attempt": entry.attempt})  # type: ignore[union-attr]
+            elif type_ == entry.effect.claim(request, 1).TYPE:
+                attempt = result.attempt  # type: ignore[union-attr]
         event = Event(
             type_,
             request.session,
-            outcome_id(request.id, request.data.attempt, type_, index),
+            outcome_id(request.id, attempt, type_, index),
             self._source,
             result,
             None,
             request.id,
             request.correlation,
             None if terminal else index,
+            dataref=getattr(result, "digest", None),
         )
         record = encode(event)
         if terminal:
