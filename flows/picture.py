@@ -1,6 +1,6 @@
 """The timeline picture of a session: who spoke when, which turns and overlaps that made, how long the answers took.
 
-Time runs from left to right in rows of one minute. Upper lane: the user's speech with its turns; lower lane: what was heard of the
+Time runs from left to right in rows of about a minute. Upper lane: the user's speech with its turns; lower lane: what was heard of the
 assistant. An arrow spans each response latency, from the end of the user's speech to the first sound of the answer.
 """
 
@@ -22,10 +22,11 @@ VERDICT_COLOURS = {"interruption": "#c1121f", "backchannel": "#588157", "noise":
 
 def draw(story: Story, path: Path) -> Path:
     """Write the picture as PNG; returns its path."""
-    rows = max(1, int(-(-story.media_us / 1e6 // ROW_S)))
+    length = max(1.0, story.media_us / 1e6)
+    rows = max(1, round(length / ROW_S))
     figure, axes = plt.subplots(rows, 1, figsize=(16, 0.9 + 2.5 * rows), squeeze=False)
     for row, axis in enumerate(axes[:, 0]):
-        _row(axis, story, row * ROW_S)
+        _row(axis, story, row * length / rows, length / rows)
     turns = [t for t in story.turns.values() if t.end_us is not None]
     figure.suptitle(
         f"{story.session}: {story.media_us / 1e6:.0f} s, {len(turns)} turns, {len(story.responses)} responses, "
@@ -40,11 +41,11 @@ def draw(story: Story, path: Path) -> Path:
     return path
 
 
-def _row(axis: Axes, story: Story, start: float) -> None:
-    axis.set_xlim(start, start + ROW_S)
+def _row(axis: Axes, story: Story, start: float, width: float) -> None:
+    axis.set_xlim(start, start + width)
     axis.set_ylim(-0.15, 3.1)
     axis.set_yticks([0.55, 2.05], ["assistant", "user"])
-    axis.set_xticks(range(int(start), int(start + ROW_S) + 1, 5))
+    axis.set_xticks(range(-(-int(start) // 5) * 5, int(start + width) + 1, 5))
     axis.tick_params(length=0)
     axis.grid(axis="x", color="#eeeeee")
     axis.set_axisbelow(True)
@@ -53,7 +54,7 @@ def _row(axis: Axes, story: Story, start: float) -> None:
     for turn in story.turns.values():
         end = turn.end_us if turn.end_us is not None else story.media_us
         _bar(axis, turn.start_us, end, 1.7, 0.7, TURN, alpha=0.5)
-        _label(axis, start, turn.start_us / 1e6, 2.48, turn.text or f"({turn.reason or 'open'})", USER, 34)
+        _label(axis, turn.start_us / 1e6, 2.48, turn.text or f"({turn.reason or 'open'})", USER, 34)
     for a, b in story.speech:
         _bar(axis, a, b, 1.8, 0.5, USER)
     for response in story.responses.values():
@@ -62,22 +63,23 @@ def _row(axis: Axes, story: Story, start: float) -> None:
         first = response.first_heard_us
         if first is not None:
             text = response.heard_text + (" ✂" if response.how == "cancelled" else "")
-            _label(axis, start, first / 1e6, -0.02, text, ASSISTANT, 46)
+            _label(axis, first / 1e6, -0.02, text, ASSISTANT, 46)
         _latency(axis, story, response)
     for overlap in story.overlaps.values():
         end = overlap.resolved_us or story.media_us
         colour = VERDICT_COLOURS.get(overlap.verdict, INK)
         axis.axvspan(overlap.start_us / 1e6, end / 1e6, 0.1, 0.72, color=colour, alpha=0.16, lw=0)
         label = overlap.verdict + (f" ({overlap.kind})" if overlap.kind else "")
-        _label(axis, start, overlap.start_us / 1e6, 1.42, label, colour, 40)
+        _label(axis, overlap.start_us / 1e6, 1.42, label, colour, 40)
 
 
 def _bar(axis: Axes, a_us: int, b_us: int, y: float, height: float, colour: str, alpha: float = 1.0) -> None:
     axis.broken_barh([(a_us / 1e6, max(0.03, (b_us - a_us) / 1e6))], (y, height), color=colour, alpha=alpha, lw=0)
 
 
-def _label(axis: Axes, start: float, x: float, y: float, text: str, colour: str, width: int) -> None:
-    if start <= x < start + ROW_S and text:
+def _label(axis: Axes, x: float, y: float, text: str, colour: str, width: int) -> None:
+    left, right = axis.get_xlim()
+    if left <= x < right and text:
         short = text if len(text) <= width else text[: width - 1] + "…"
         axis.text(x, y, short, fontsize=7.5, color=colour, va="bottom", clip_on=True)
 

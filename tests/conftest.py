@@ -5,6 +5,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.kafka import kafka_broker, own_kafka_broker  # noqa: F401  (one broker a run)
+from tests.support.triton import recording, triton  # noqa: F401  (one model server a run)
+
 CATEGORIES = frozenset({"pure", "case", "timeline", "flow", "triton", "loop", "browser", "slow"})
 """What `pytestmark` of a module must name at least one of; `kafka` comes on top of `timeline`."""
 

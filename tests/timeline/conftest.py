@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import kafka_broker, own_kafka_broker, what_is_missing
-
-__all__ = ["kafka_broker", "own_kafka_broker"]
+from tests.support.kafka import what_is_missing
 
 KINDS = ["memory", "sqlite", pytest.param("kafka", marks=pytest.mark.kafka)]
 # What several processes can share.
