@@ -81,6 +81,14 @@ class HarnessConfig:
     chat: ChatEndpoint | None = None
     path: str = "/usr/bin:/bin"
 
+    def secrets(self, shortest: int) -> tuple[str, ...]:
+        """What must never reach the log: whatever came from the environment for somebody, if long enough to be one."""
+        found = {self.chat.api_key} if self.chat is not None else set()
+        for one in (*self.servers.values(), *self.agents.values()):
+            found.update((getattr(one, "env", None) or {}).values())
+            found.update(getattr(one, "headers", {}).values())
+        return tuple(sorted((s for s in found if len(s) >= shortest), key=len, reverse=True))
+
 
 def read_config(
     path: Path | None, environ: Mapping[str, str], skills: tuple[str, ...] = ()

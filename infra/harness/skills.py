@@ -13,6 +13,7 @@ and run again after a crash. Skills are found in modules by name and under the e
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -159,6 +160,12 @@ class SkillSet:
 
 
 def _import(name: str) -> ModuleType:
+    """A module by name (also from the current folder) or by the path of its file."""
+    folder = Path.cwd()
+    if name.endswith(".py"):
+        folder, name = Path(name).resolve().parent, Path(name).stem
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -5,9 +5,11 @@ that it cannot be taken for an answer.
 """
 
 import asyncio
+import ctypes
 import inspect
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -15,6 +17,8 @@ from typing import Any, TextIO
 
 from infra.harness.port import ToolRejected, as_text
 from infra.harness.skills import Skill, SkillSet
+
+_PR_SET_PDEATHSIG = 1
 
 
 class _Context:
@@ -49,8 +53,9 @@ def _run(one: Skill, task: dict[str, Any], out: TextIO) -> str:
 
 
 def _make_room() -> None:
-    """Run only when nobody else wants the processor: the conversation always does first."""
+    """Run only when nobody else wants the processor (the conversation always does first), and not beyond the Harness."""
     try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.nice(19)
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):

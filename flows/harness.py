@@ -1,0 +1,170 @@
+"""The harness flow: the works that the log asks for.
+
+    timeline + finished outcomes ─► one step (`HarnessStep`) ─► timeline
+
+The second user of `flows.effects`: a request in the log is claimed, worked on elsewhere, and gets exactly one terminal outcome; what runs
+is `flows.work_effects`. One process of it a partition: a start takes over what another had claimed. State is in the log: a start scans it
+for works without an end.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event as StopFlag
+from typing import Any
+from uuid import uuid4
+
+import bytewax.operators as op
+from bytewax.dataflow import Dataflow
+from bytewax.testing import run_main
+
+from flows.bytewax_io import TimelineSink, TimelineSource
+from flows.effect_runner import EffectRunner
+from flows.effects import EffectDesk, Produced
+from flows.work_effects import AT_ONCE, Executors, work_effects
+from infra.blobs import BlobStore
+from infra.harness.config import HarnessConfig
+from infra.harness.mcp import McpTools
+from infra.harness.openai import ChatAgent
+from infra.harness.pool import SkillPool
+from infra.harness.port import ToolSource
+from infra.harness.skills import SkillSet
+from infra.harness.subprocess import SubprocessAgents
+from infra.harness.toolbox import Toolbox
+from infra.timeline import Place, Timeline, open_timeline
+from schemas.record import Lane, Record, StoredRecord
+
+SOURCE = "harness/"
+SHORTEST_SECRET = 6
+
+Item = StoredRecord | Produced | Record
+
+
+@dataclass(frozen=True)
+class HarnessSettings:
+    """Where files go, and how much runs at once."""
+
+    blobs: str = "out/blobs"
+    workspaces: Path = field(default_factory=lambda: Path("out/work"))
+    at_once: int = AT_ONCE
+    installed_skills: bool = True
+
+
+def make_executors(config: HarnessConfig, settings: HarnessSettings) -> Executors:
+    """All executors of a configuration. To be called on the loop that they run on."""
+    skills = SkillSet(config.skills, installed=settings.installed_skills)
+    sources: list[ToolSource] = [
+        SkillPool(skills, config.skill_environment),
+        SubprocessAgents(config.agents, config.path),
+        McpTools(config.servers),
+    ]
+    toolbox = Toolbox(sources)
+    agent = None if config.chat is None else ChatAgent(config.chat, toolbox)
+    return Executors(
+        toolbox,
+        agent,
+        BlobStore(settings.blobs),
+        settings.workspaces,
+        config.secrets(SHORTEST_SECRET),
+        settings.at_once,
+    )
+
+
+class HarnessStep:
+    """The flow without Bytewax: records and results in, outcomes out."""
+
+    def __init__(self, executors: Callable[[], Executors]) -> None:
+        self.runner = EffectRunner("harness")
+        try:
+            self.executors = self.runner.call(self._on_loop(executors))
+        except BaseException:
+            self.runner.close()
+            raise
+        # New at every start, so that a claim tells this process from every other.
+        self.desk = EffectDesk(work_effects(self.executors), self.runner, SOURCE + uuid4().hex)
+
+    async def _on_loop(self, executors: Callable[[], Executors]) -> Executors:
+        return executors()
+
+    def start(
+        self, timeline: Timeline, partitions: Sequence[int]
+    ) -> tuple[dict[Place, int], list[Record]]:
+        """Take up what the log holds: where to read on, and what becomes of works without an end."""
+        offsets: dict[Place, int] = {}
+        for partition in partitions:
+            following = 0
+
+            def records(partition: int = partition) -> Any:
+                nonlocal following
+                for record in timeline.scan(Lane.TIMELINE, partition):
+                    following = record.offset + 1
+                    yield record
+
+            self.desk.restore(records())
+            offsets[Place(Lane.TIMELINE, partition)] = following
+        return offsets, self.desk.resume()
+
+    def extra(self) -> list[Produced]:
+        """What the works have produced since."""
+        return self.runner.drain()
+
+    def __call__(self, items: Sequence[Item]) -> list[Record]:
+        out: list[Record] = []
+        for item in items:
+            if isinstance(item, Produced):
+                out += self.desk.take(item)
+            elif isinstance(item, Record):
+                out.append(item)
+            else:
+                out += self.desk.read(item)
+        return out
+
+    def close(self) -> None:
+        """Stop; works that run stay open in the log, and the next start decides about them."""
+        try:
+            self.runner.call(self.executors.toolbox.close())
+        finally:
+            self.runner.close()
+
+
+def build_harness(
+    open_timeline: Callable[[], Timeline],
+    step: HarnessStep,
+    stop: StopFlag,
+    pace_s: float | None = None,
+) -> Dataflow:
+    """The dataflow around a step; `stop` ends it."""
+    flow = Dataflow("harness")
+    source = TimelineSource(
+        open_timeline,
+        (Lane.TIMELINE,),
+        start=step.start,
+        extra=step.extra,
+        stop=stop,
+        pace_s=pace_s,
+    )
+    items = op.input("log", flow, source)
+    outcomes = op.flat_map_batch("works", items, step)
+    op.output("append", outcomes, TimelineSink(open_timeline))
+    return flow
+
+
+def run_harness(
+    timeline_url: str,
+    config: HarnessConfig,
+    *,
+    settings: HarnessSettings | None = None,
+    stop: StopFlag | None = None,
+    pace_s: float | None = None,
+    opener: Callable[[], Timeline] | None = None,
+) -> None:
+    """Run the flow until `stop` is set."""
+    step = HarnessStep(partial(make_executors, config, settings or HarnessSettings()))
+    try:
+        flow = build_harness(
+            opener or partial(open_timeline, timeline_url), step, stop or StopFlag(), pace_s
+        )
+        run_main(flow)  # type: ignore[no-untyped-call]
+    finally:
+        step.close()
