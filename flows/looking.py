@@ -1,12 +1,14 @@
 """Looking at a timeline: records as lines for people or as JSON, and what sessions there are."""
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any
 
 from infra.timeline.port import Place, Timeline
 from schemas.base import Kind
-from schemas.cloudevents import decode
+from schemas.cloudevents import attributes, decode
 from schemas.envelope import Event, Pcm
 from schemas.errors import BadRecord
 from schemas.record import Lane, StoredRecord
@@ -14,13 +16,17 @@ from schemas.record import Lane, StoredRecord
 POLL_S = 0.5
 
 
-def follow(timeline: Timeline, lanes: tuple[Lane, ...], session: str | None, on: bool) -> Iterator[StoredRecord]:
-    """The records of the lanes from the beginning, up to their present end or (`on`) for ever."""
+def follow(
+    timeline: Timeline, lanes: tuple[Lane, ...], session: str | None, on: bool
+) -> Iterator[StoredRecord]:
+    """The records of the lanes from the beginning, up to their present end or (`on`) for ever; across places by the time of
+    their append.
+    """
     partitions = range(timeline.partitions) if session is None else [timeline.partition_of(session)]
-    ends = {Place(lane, p): timeline.end(lane)[p] for lane in lanes for p in partitions}
-    for lane in lanes:
-        for p in partitions:
-            yield from timeline.scan(lane, p, 0, session)
+    places = [Place(lane, p) for lane in lanes for p in partitions]
+    ends = {place: timeline.end(place.lane)[place.partition] for place in places}
+    scans = [_up_to(timeline, place, ends[place], session) for place in places]
+    yield from heapq.merge(*scans, key=lambda record: record.appended_us)
     if not on:
         return
     reader = timeline.reader(ends)
@@ -33,16 +39,28 @@ def follow(timeline: Timeline, lanes: tuple[Lane, ...], session: str | None, on:
         reader.close()
 
 
+def _up_to(
+    timeline: Timeline, place: Place, end: int, session: str | None
+) -> Iterator[StoredRecord]:
+    """What lies before `end`: a scan of its own reads on to what has been appended since."""
+    records = timeline.scan(place.lane, place.partition, 0, session)
+    return takewhile(lambda record: record.offset < end, records)
+
+
 def as_json(record: StoredRecord) -> dict[str, Any]:
-    """One record as `venus tail --json` shows it; what cannot be read has a type of None and says why in `data`."""
-    line: dict[str, Any] = {"partition": record.partition, "offset": record.offset, "session": record.key}
+    """One record as `venus tail --json` shows it; what cannot be read has no kind and says why in `data`."""
+    line: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "session": record.key,
+    }
     try:
         event = decode(record)
     except BadRecord as error:
-        headers = dict(record.headers)
+        named = attributes(record.headers)
         return line | {
-            "id": headers.get("ce_id", b"").decode(errors="replace"),
-            "type": None,
+            "id": _text(named.get("ce_id")),
+            "type": _text(named.get("ce_type")),
             "kind": None,
             "mediatime": None,
             "cause": None,
@@ -58,10 +76,18 @@ def as_json(record: StoredRecord) -> dict[str, Any]:
     }
 
 
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
 def shown(event: Event) -> dict[str, Any]:
     """The data of an event as JSON; media as its format and length."""
     if isinstance(event.data, Pcm):
-        return {"rate": event.data.rate, "channels": event.data.channels, "bytes": len(event.data.pcm)}
+        return {
+            "rate": event.data.rate,
+            "channels": event.data.channels,
+            "bytes": len(event.data.pcm),
+        }
     data: dict[str, Any] = event.data.model_dump(mode="json")
     return data
 

@@ -1,7 +1,8 @@
 """Settings: the only reader of the environment. Command-line options win over these, these over the defaults.
 
-`VENUS_TIMELINE` and `VENUS_TRITON` say where things are, `VENUS_DEVICE` whether models run on `cpu` or `cuda`; `VENUS_KAFKA_*` are handed to
-the Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see infra/triton/README.md) to Triton, unread.
+`VENUS_TIMELINE` and `VENUS_TRITON` say where things are, `VENUS_DEVICE` whether models run on `cpu` or `cuda`, `VENUS_LOG_LEVEL` how much
+is logged. `VENUS_KAFKA_*` are handed to the Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see
+infra/triton/README.md) to Triton, unread.
 """
 
 import os
@@ -11,8 +12,11 @@ from functools import partial
 
 from infra.timeline import open_timeline
 from infra.timeline.port import Timeline
+from schemas.errors import BadInput
 
 DEFAULT_TIMELINE = "sqlite:///venus.db"
+DEVICES = ("cpu", "cuda")
+LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,21 @@ class Settings:
     def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
         env = os.environ if environ is None else environ
         return cls(
-            timeline=env.get("VENUS_TIMELINE", DEFAULT_TIMELINE),
-            triton=env.get("VENUS_TRITON", "local"),
-            device=env.get("VENUS_DEVICE", "cpu"),
-            log_level=env.get("VENUS_LOG_LEVEL", "WARNING"),
-            kafka_home=env.get("KAFKA_HOME"),
+            timeline=env.get("VENUS_TIMELINE") or DEFAULT_TIMELINE,
+            triton=env.get("VENUS_TRITON") or "local",
+            device=_choice(env, "VENUS_DEVICE", DEVICES),
+            log_level=_choice(env, "VENUS_LOG_LEVEL", LOG_LEVELS),
+            kafka_home=env.get("KAFKA_HOME") or None,
         )
+
+
+def _choice(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """A variable that takes one of some words, in any case; the first is the default."""
+    value = env.get(name) or choices[0]
+    for choice in choices:
+        if value.lower() == choice.lower():
+            return choice
+    raise BadInput(f"{name} is {value!r}; use one of {', '.join(choices)}")
 
 
 def timeline_at(url: str, create: bool = True) -> Timeline:

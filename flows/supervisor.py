@@ -22,13 +22,14 @@ from flows.bytewax_io import READY
 from flows.settings import timeline_at
 from infra.clock import monotonic_s
 from infra.timeline.port import Place, Reader, Timeline
-from infra.triton.server import LocalTriton, Progress, TritonStartError
+from infra.triton.server import LocalTriton, Progress, TritonStartError, free_port
 from schemas.cloudevents import decode
 from schemas.errors import BadInput, BadRecord, VenusError
 from schemas.record import Lane
 from schemas.registry import REQUESTS, TERMINALS
 
 FLOWS = ("perception", "conversation", "inference")
+NEED_TRITON = {"perception", "inference"}
 DEATHS, WITHIN_S = 5, 30.0
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
 STOP_S = 15.0
@@ -43,6 +44,26 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+class KeepsDying(VenusError):
+    """Something that was started again and again does not stay alive."""
+
+
+class Deaths:
+    """Counts how often one thing has died lately, and how long to wait before it is started again."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque(maxlen=DEATHS)
+
+    def another(self) -> float | None:
+        """Seconds to wait; None where it has died too often."""
+        now = monotonic_s()
+        self._at.append(now)
+        if len(self._at) == DEATHS and now - self._at[0] < WITHIN_S:
+            return None
+        recent = sum(now - at < WITHIN_S for at in self._at)
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** (recent - 1))
+
+
 class Child:
     """One flow's process: started, watched, started again."""
 
@@ -52,7 +73,7 @@ class Child:
         self.ready = threading.Event()
         self.restarts = 0
         self.last_words: deque[str] = deque(maxlen=3)
-        self._deaths: deque[float] = deque(maxlen=DEATHS)
+        self._deaths = Deaths()
         self._again_at = 0.0
 
     def start(self) -> None:
@@ -84,18 +105,18 @@ class Child:
         """Start it again if it has died.
 
         Raises:
-            VenusError: it dies again and again.
+            KeepsDying: it dies again and again.
         """
         if self.process is None or self.process.poll() is None:
             return
         now = monotonic_s()
         if self._again_at == 0.0:
-            self._deaths.append(now)
             code = self.process.returncode
-            if len(self._deaths) == DEATHS and now - self._deaths[0] < WITHIN_S:
+            delay = self._deaths.another()
+            if delay is None:
                 words = self.last_words[-1] if self.last_words else f"exit code {code}"
-                raise VenusError(f"the {self.name} flow keeps dying: {words} (see {self.log})")
-            self._again_at = now + min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (len(self._deaths) - 1))
+                raise KeepsDying(f"the {self.name} flow keeps dying: {words} (see {self.log})")
+            self._again_at = now + delay
             self.say(f"the {self.name} flow died (exit code {code}); starting it again")
         elif now >= self._again_at:
             self._again_at = 0.0
@@ -120,9 +141,12 @@ class IdleWatch:
     """Whether every session that was opened has ended, and every request has its terminal outcome."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._reader: Reader = timeline.reader({Place(Lane.TIMELINE, p): 0 for p in range(timeline.partitions)})
+        self._reader: Reader = timeline.reader(
+            {Place(Lane.TIMELINE, p): 0 for p in range(timeline.partitions)}
+        )
         self._open: set[str] = set()
         self._requests: set[str] = set()
+        self._answered: set[str] = set()
         self._ended: set[str] = set()
 
     def idle(self) -> bool:
@@ -139,8 +163,11 @@ class IdleWatch:
                     self._open.discard(event.session)
                     self._ended.add(event.session)
                 elif event.type in REQUESTS:
-                    self._requests.add(event.id)
+                    # A crash may have written it twice, also after its answer.
+                    if event.id not in self._answered:
+                        self._requests.add(event.id)
                 elif event.type in TERMINALS:
+                    self._answered.add(event.cause or "")
                     self._requests.discard(event.cause or "")
         return not self._open and not self._requests
 
@@ -162,11 +189,65 @@ class OneRun:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise BadInput(f"another `venus run` works on {url}; stop it, or name another --timeline") from None
+            raise BadInput(
+                f"another `venus run` works on {url}; stop it, or name another --timeline"
+            ) from None
 
     def release(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+class Model:
+    """The local Triton: started once before the flows, and again, in the background, when it has died."""
+
+    def __init__(self, triton: LocalTriton, say: Say) -> None:
+        self._triton, self._say = triton, say
+        self._deaths = Deaths()
+        self._again_at: float | None = None
+        self._reviving: threading.Thread | None = None
+        self._why = "the server died"
+
+    @property
+    def pid(self) -> int:
+        return self._triton.pid
+
+    def start(self, progress: Callable[[Progress], None] | None) -> str:
+        """Return its URL once every model answers; the port stays the same whenever it is started again."""
+        self._triton.start(progress)
+        return self._triton.url
+
+    def watch(self) -> None:
+        """Start it again if it has died.
+
+        Raises:
+            KeepsDying: it dies again and again, or cannot be started any more.
+        """
+        if (self._reviving is not None and self._reviving.is_alive()) or self._triton.alive():
+            return
+        if self._again_at is None:
+            delay = self._deaths.another()
+            if delay is None:
+                raise KeepsDying(f"Triton keeps dying: {self._why} (see {self._triton.log_path})")
+            self._again_at = monotonic_s() + delay
+            self._say("Triton died; starting it again")
+        elif monotonic_s() >= self._again_at:
+            self._again_at = None
+            self._reviving = threading.Thread(target=self._revive, daemon=True)
+            self._reviving.start()
+
+    def _revive(self) -> None:
+        try:
+            self._triton.start()
+            self._say("Triton is back")
+        except TritonStartError as error:
+            self._why = str(error)
+
+    def stop(self) -> None:
+        self._triton.stop()
+        if self._reviving is not None:
+            self._reviving.join(STOP_S)
+            self._triton.stop()
 
 
 class Supervisor:
@@ -185,18 +266,29 @@ class Supervisor:
     ) -> None:
         unknown = set(flows) - set(FLOWS)
         if unknown:
-            raise BadInput(f"no flow named {', '.join(sorted(unknown))}; there are {', '.join(FLOWS)}")
+            raise BadInput(
+                f"no flow named {', '.join(sorted(unknown))}; there are {', '.join(FLOWS)}"
+            )
+        if timeline.startswith("memory:"):
+            raise BadInput(
+                f"timeline {timeline}: a memory log lives in one process, and each flow is a process; "
+                "use sqlite:// or kafka://"
+            )
         self.timeline, self.triton_url, self.flows = timeline, triton, tuple(flows)
         self.log_dir, self.say, self._progress = log_dir, say, progress
+        self.shown = timeline
+        """The timeline's URL without secrets, once it has been opened."""
+        self.uses_triton = bool(NEED_TRITON & set(flows))
         self._device = device
         self.children: list[Child] = []
-        self.triton: LocalTriton | None = None
+        self.triton: Model | None = None
         self._lock: OneRun | None = None
 
     def __enter__(self) -> Self:
         self._lock = OneRun(self.timeline)
         try:
-            timeline_at(self.timeline).close()
+            with timeline_at(self.timeline) as timeline:
+                self.shown = timeline.url
             self.log_dir.mkdir(parents=True, exist_ok=True)
             self._start_triton()
             for name in self.flows:
@@ -214,39 +306,39 @@ class Supervisor:
         self.stop()
 
     def _start_triton(self) -> None:
-        if self.triton_url != "local":
+        if self.triton_url != "local" or not self.uses_triton:
             return
+        log_path = self.log_dir / "triton.log"
+        # A port of its own from the beginning, so that it comes back where the flows look for it.
+        local = LocalTriton(log_path=log_path, device=self._device, grpc_port=free_port())
+        self.triton = Model(local, self.say)
         try:
-            self.triton = LocalTriton(log_path=self.log_dir / "triton.log", device=self._device)
-            self.triton.start(self._progress)
+            self.triton_url = self.triton.start(self._progress)
         except TritonStartError as error:
             raise BadInput(f"Triton does not start: {error}") from None
-        self.triton_url = self.triton.url
 
     def watch(self) -> None:
         """Look after everything once; call it again and again.
 
         Raises:
-            VenusError: something cannot be kept alive.
+            KeepsDying: something cannot be kept alive.
         """
         for child in self.children:
             child.watch()
-        if self.triton is not None and not self.triton.alive():
-            self.say("Triton died; starting it again")
-            port = self.triton.port
-            try:
-                self.triton = LocalTriton(
-                    log_path=self.log_dir / "triton.log", device=self._device, grpc_port=port
-                ).start()
-            except TritonStartError as error:
-                raise VenusError(f"Triton does not come back: {error}") from None
+        if self.triton is not None:
+            self.triton.watch()
 
     @property
     def ready(self) -> bool:
         """Every flow reads the timeline."""
         return all(child.ready.is_set() for child in self.children)
 
-    def run(self, stop: threading.Event, until_idle: bool = False, on_ready: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self,
+        stop: threading.Event,
+        until_idle: bool = False,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Watch until `stop` is set, or nothing is left to do."""
         timeline = timeline_at(self.timeline)
         idle = IdleWatch(timeline) if until_idle else None

@@ -5,6 +5,7 @@ Every error of ours is one line on stderr and exit code 2; a command that exists
 
 import importlib
 import logging
+import os
 import sys
 from typing import Any
 
@@ -14,13 +15,22 @@ from typer.core import TyperGroup
 from schemas.errors import VenusError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("flows.cli.demo", "The main job, end to end: a two-minute conversation, its replay, sound, picture, summary."),
+    "demo": (
+        "flows.cli.demo",
+        "The main job, end to end: a two-minute conversation, its replay, sound, picture, summary.",
+    ),
     "run": ("flows.cli.run", "Run the live flows (and a local Triton)."),
-    "capture": ("flows.cli.capture", "A capture device: play a file to the assistant and hear its answers."),
+    "capture": (
+        "flows.cli.capture",
+        "A capture device: play a file to the assistant and hear its answers.",
+    ),
     "tail": ("flows.cli.look", "Show what is on a timeline, up to its end or following it."),
     "sessions": ("flows.cli.look", "List the sessions on a timeline."),
     "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
-    "doctor": ("flows.cli.doctor", "What is missing on this machine, and the command that mends it."),
+    "doctor": (
+        "flows.cli.doctor",
+        "What is missing on this machine, and the command that mends it.",
+    ),
     "bench": ("flows.cli.bench", "Measure: ratios within one run."),
     "flow": ("flows.cli.run", ""),
 }
@@ -37,10 +47,22 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module_name, text = COMMANDS[cmd_name]
-        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
         function = getattr(importlib.import_module(module_name), cmd_name)
         app.command(cmd_name, help=text or None, hidden=not text)(function)
         return typer.main.get_command(app)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # `venus tail | head`: the reader has had enough. What is still buffered has nowhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -63,17 +85,32 @@ def _root() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
+    try:
+        _set_up_logging()
+        code = app(arguments, prog_name="venus", standalone_mode=False)
+    except VenusError as error:
+        code = _complain("venus", str(error))
+    except Exception as error:
+        # Wrong use; by the method, since Typer has its own copy of Click, whose exceptions have no public home.
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "venus")
+        said = error.format_message().rstrip(".")
+        code = _complain(command, f"{said}; `{command} --help` says what there is")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _set_up_logging() -> None:
     from flows.settings import Settings
 
     logging.basicConfig(
-        level=Settings.read().log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=Settings.read().log_level,
+        format="%(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
     )
     logging.getLogger("kafka").setLevel(logging.ERROR)
-    try:
-        app(arguments)
-    except VenusError as error:
-        print(f"venus: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+
+
+def _complain(who: str, what: str) -> int:
+    print(f"{who}: {' '.join(what.split())}", file=sys.stderr)
+    return 2

@@ -1,5 +1,6 @@
 """`venus tail` and `venus sessions`."""
 
+from datetime import datetime
 from typing import Annotated
 
 import orjson
@@ -28,14 +29,18 @@ def tail(
     on: Annotated[bool, typer.Option("--follow", help="go on with what is appended")] = False,
     json: JsonOption = False,
     lane: Annotated[str, typer.Option(help="timeline, media or both")] = "timeline",
-    windows: Annotated[bool, typer.Option("--windows", help="show perception windows to people, too")] = False,
+    windows: Annotated[
+        bool, typer.Option("--windows", help="show perception windows to people, too")
+    ] = False,
 ) -> None:
     """Show events."""
     if lane not in LANES:
         raise BadInput(f"--lane {lane}: there are {', '.join(LANES)}")
-    console = Console(highlight=False, soft_wrap=True)
+    console = _Out(highlight=False, soft_wrap=True)
+    seen = False
     with timeline_at(timeline, create=False) as log:
         for record in follow(log, LANES[lane], session, on):
+            seen = True
             if json:
                 print(orjson.dumps(as_json(record)).decode(), flush=on)
                 continue
@@ -43,7 +48,9 @@ def tail(
             try:
                 event = decode(record)
             except BadRecord as error:
-                console.print(line.append(f"{record.key or '(no key)'}  unreadable: {error}", style="red"))
+                console.print(
+                    line.append(f"{record.key or '(no key)'}  unreadable: {error}", style="red")
+                )
                 continue
             if event.type == "perception.window" and not windows:
                 continue
@@ -51,6 +58,16 @@ def tail(
             line.append(f"{at:>8}  ").append(f"{event.session:<18} ", style="bold")
             line.append(f"{event.type:<24} ", style=COLOURS[event.kind]).append(essence(event))
             console.print(line)
+        where = log.url
+    if session is not None and not seen:
+        raise BadInput(f"no session {session!r} on {where}; `venus sessions` lists what is there")
+
+
+class _Out(Console):
+    """stdout for people; one that was closed (`| head`) ends the command like any other closed pipe."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
@@ -61,9 +78,18 @@ def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
         for line in lines:
             print(orjson.dumps(line.as_json()).decode())
         return
+    if not lines:
+        print(f"no sessions on {log.url}")
+        return
     table = Table(box=None, pad_edge=False)
-    for name, right in (("session", 0), ("state", 0), ("device", 0), ("length", 1), ("turns", 1), ("responses", 1), ("events", 1)):
-        table.add_column(name, justify="right" if right else "left")
+    for name in ("session", "state", "device"):
+        table.add_column(name)
+    for name in ("length", "turns", "responses", "events", "last activity"):
+        table.add_column(name, justify="right")
     for s in lines:
-        table.add_row(s.session, s.state, s.device, clock(s.media_us), str(s.turns), str(s.responses), str(s.events))
-    Console().print(table if lines else f"no sessions on {timeline}")
+        last = datetime.fromtimestamp(s.last_appended_us / 1e6).strftime("%Y-%m-%d %H:%M:%S")
+        counts = (str(s.turns), str(s.responses), str(s.events))
+        # Text: a session's name may look like rich's markup.
+        names = (Text(s.session), s.state, Text(s.device))
+        table.add_row(*names, clock(s.media_us), *counts, last)
+    _Out().print(table)

@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +18,17 @@ from infra.triton.server import Progress
 from schemas.errors import BadInput, VenusError
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGINT and SIGTERM set."""
+def stop_on_signals(now: Callable[[], bool] = lambda: False) -> threading.Event:
+    """An event that SIGINT and SIGTERM set; while `now()` they also interrupt what is going on."""
     stop = threading.Event()
+
+    def told(*_: object) -> None:
+        stop.set()
+        if now():
+            raise KeyboardInterrupt
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, told)
     return stop
 
 
@@ -41,7 +48,9 @@ class Loading:
                 self._status = self._console.status("")
                 self._status.start()
             names = ", ".join(waiting)
-            self._status.update(f"loading models ({len(ready)} of {len(progress.models)}; waiting for {names})")
+            self._status.update(
+                f"loading models ({len(ready)} of {len(progress.models)}; waiting for {names})"
+            )
         else:
             for model in ready:
                 if model not in self._told:
@@ -59,18 +68,25 @@ class Loading:
 def run(
     timeline: TimelineOption,
     triton: TritonOption,
-    frontend: Annotated[str, typer.Option(help="cascade: VAD, turn model, recognition, language model, synthesis")] = "cascade",
-    flows: Annotated[str, typer.Option(help="which flows to run here, comma-separated")] = "perception,conversation,inference",
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="end when all sessions have ended")] = False,
+    frontend: Annotated[
+        str, typer.Option(help="cascade: VAD, turn model, recognition, language model, synthesis")
+    ] = "cascade",
+    flows: Annotated[
+        str, typer.Option(help="which flows to run here, comma-separated")
+    ] = "perception,conversation,inference",
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="end when all sessions have ended")
+    ] = False,
     log_dir: Annotated[Path, typer.Option(help="where the processes' logs go")] = Path("out/log"),
 ) -> None:
     """Run the live flows."""
-    from flows.supervisor import Supervisor
+    from flows.supervisor import KeepsDying, Supervisor
 
     if frontend != "cascade":
         raise BadInput(f"no frontend {frontend!r} yet; there is: cascade")
-    stop = stop_on_signals()
-    console = Console(stderr=True)
+    loaded = threading.Event()
+    stop = stop_on_signals(now=lambda: not loaded.is_set())
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     loading = Loading(console)
     supervisor = Supervisor(
         timeline,
@@ -83,14 +99,16 @@ def run(
     )
     try:
         with supervisor:
-            console.print(f"running {', '.join(supervisor.flows)} on {timeline}, Triton at {supervisor.triton_url}")
+            loaded.set()
+            where = f", Triton at {supervisor.triton_url}" if supervisor.uses_triton else ""
+            console.print(f"running {', '.join(supervisor.flows)} on {supervisor.shown}{where}")
             supervisor.run(stop, until_idle, on_ready=lambda: console.print("ready"))
             console.print("stopping" if stop.is_set() else "idle: every session has ended")
-    except BadInput:
-        raise
-    except VenusError as error:
-        console.print(f"venus: {error}", style="red")
+    except KeepsDying as error:
+        print(f"venus: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        console.print("stopped before it ran")
     finally:
         loading.close()
 
@@ -103,6 +121,8 @@ def flow(
     """One flow, in this process, until it is told to stop."""
     from flows.bytewax_io import log as io_log
 
+    if name not in ("perception", "conversation", "inference"):
+        raise BadInput(f"no flow named {name}")
     stop = stop_on_signals()
     io_log.setLevel(logging.INFO)
     try:
@@ -114,12 +134,10 @@ def flow(
             from flows.conversation import run_conversation
 
             run_conversation(timeline, stop=stop)
-        elif name == "inference":
+        else:
             from flows.inference import run_inference
 
             run_inference(timeline, triton, stop=stop)
-        else:
-            raise BadInput(f"no flow named {name}")
     except VenusError as error:
         print(f"{name}: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
