@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from schemas import delegation, media, perception, responses, session, transcription, turns, work
+from schemas import delegation, floor, media, perception, responses, session, transcription, turns, work
 from schemas.base import REGISTERED, Kind
 
-GROUPS = (session, media, perception, transcription, turns, responses, delegation, work)
+GROUPS = (session, media, perception, transcription, turns, responses, floor, delegation, work)
 """The modules that define event types, in the order in which the documents list them."""
 
 MODELS: dict[str, type[Any]] = REGISTERED
