@@ -282,6 +282,8 @@ class SessionFold:
         assert self.config is not None or kind is None
         if kind is not None and self.config is not None:
             self.requests[event.id] = _Request(event, kind, now + getattr(self.config.policy.latency, kind))
+        elif event.type == "work.expired":
+            self.requests.pop(event.data.request, None)
         elif event.type == "session.ended":
             self.ended = True
         if self.config is None or self.config.pacing != "asap" or self.config.playback != "acknowledged":

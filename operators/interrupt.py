@@ -71,6 +71,7 @@ class Interrupt:
         "turn.ended",
         "text.input",
         "response.requested",
+        "response.prepared",
         "response.ended",
         "response.failed",
     }
@@ -108,8 +109,8 @@ class Interrupt:
                 state.acknowledged = event.data.playback == "acknowledged"
             case "session.updated":
                 state.policy = state.policy.with_accepted(event.data.policy)
-            case "response.requested":
-                if event.data.attempt == 1:
+            case "response.requested" | "response.prepared":
+                if getattr(event.data, "attempt", 1) == 1:
                     interval = state.policy.playback.ack_interval
                     state.speaking = Speaking(event.data.response, interval, state.acknowledged)
             case "response.ended" | "response.failed":

@@ -14,13 +14,19 @@ from schemas.policy import Policy
 from schemas.registry import REQUESTS, TERMINALS
 from schemas.session import SessionEnded, SessionTimedOut
 
-_OPENS = {"turn.started": "turn", "response.requested": "response", "overlap.started": "overlap"}
+_OPENS = {
+    "turn.started": "turn",
+    "response.requested": "response",
+    "response.prepared": "response",
+    "overlap.started": "overlap",
+}
 _ENDS = {
     "turn.ended": "turn",
     "response.ended": "response",
     "response.failed": "response",
     "response.cancelled": "response",
     "overlap.resolved": "overlap",
+    "work.expired": "request",
 }
 _SIGNS_OF_LIFE = frozenset({"text.input", "input.committed", "input.muted", "input.unmuted", "playback.ack", "device.joined"})
 
@@ -60,7 +66,7 @@ class Lifecycle:
         if type_ in _OPENS:
             state.open.add(getattr(event.data, _OPENS[type_]))
             state.turns += type_ == "turn.started"
-            state.responses += type_ == "response.requested" and event.data.attempt == 1
+            state.responses += type_.startswith("response.") and getattr(event.data, "attempt", 1) == 1
         if type_ in _ENDS:
             state.open.discard(getattr(event.data, _ENDS[type_]))
         if type_ in REQUESTS:

@@ -1,12 +1,23 @@
 """The operators of a conversation, in the one order in which every event is offered to them (law 3)."""
 
+from operators.capture import Capture
+from operators.deliver import Deliver
+from operators.dispatch import Dispatch
 from operators.interrupt import Interrupt
 from operators.lifecycle import Lifecycle
 from operators.reducer import Operator
 from operators.respond import Respond
 from operators.turn import Turn
 
-OPERATORS: tuple[Operator, ...] = (Turn(), Interrupt(), Respond(), Lifecycle())
+OPERATORS: tuple[Operator, ...] = (
+    Turn(),
+    Interrupt(),
+    Respond(),
+    Capture(),
+    Dispatch(),
+    Deliver(),
+    Lifecycle(),
+)
 
 
 def operator_versions() -> dict[str, int]:

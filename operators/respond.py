@@ -3,6 +3,7 @@
     state       what happens                                        →
     --------    -------------------------------------------------   ----------------------------------------------------
     idle        a turn with words ends                              thinking (response.requested)
+    idle        somebody has asked for the floor (floor.requested)  thinking (response.prepared: its text is given)
     thinking    text comes                                          thinking (speech.requested for each finished sentence)
     thinking    its first speech is there, no user turn is open     speaking (response.started)
     thinking    its first speech is there, a user turn is open      thinking: held until that turn ends
@@ -11,6 +12,8 @@
     any         no sign of progress for response.watchdog           idle (response.failed)
     any         response.cancelled (decided by `interrupt` alone)   idle; what the user has said meanwhile is answered next
 
+A turn that means delegated work alone (operators.intents) is not asked of the language model: `deliver` says what there is to say.
+What the model delegates itself (operators.spans) is neither shown nor spoken.
 At most one response is under way; turns that end meanwhile are queued and answered together. The history holds what was heard:
 the user's turns in the order of their speech, and of each response the text up to the last word played (law 10).
 """
@@ -18,9 +21,14 @@ the user's turns in the order of their speech, and of each response the text up 
 import re
 from dataclasses import dataclass, field
 
+from operators.intents import read_turn
 from operators.reducer import NEVER, Decision, Decisions, Hop
+from operators.spans import TextSpans, public_text
 from operators.speaking import EVENTS, Speaking
+from operators.works import EVENTS as WORK_EVENTS
+from operators.works import WorkBook
 from schemas.envelope import Event
+from schemas.floor import FloorRequested, ResponsePrepared
 from schemas.policy import Policy
 from schemas.responses import (
     HeardAmended,
@@ -49,6 +57,7 @@ class Responding:
     attempt: int = 1
     text: str = ""
     """Generated text that has not been sent to the synthesis."""
+    spans: TextSpans = field(default_factory=TextSpans)
     generated: bool = False
     sentences: int = 0
     speech_attempts: dict[int, int] = field(default_factory=dict)
@@ -73,6 +82,10 @@ class RespondState:
     history: list[HeardItem] = field(default_factory=list)
     queue: list[tuple[str, str]] = field(default_factory=list)
     """Turns (id, text) that have ended and wait for their answer."""
+    floor: list[FloorRequested] = field(default_factory=list)
+    """Who has asked for the floor, in order."""
+    book: WorkBook = field(default_factory=WorkBook)
+    language: str = "en"
     active: Responding | None = None
     last: Speaking | None = None
     """The response before, whose final acknowledgement may still come."""
@@ -88,7 +101,9 @@ class Respond:
 
     name = "respond"
     version = 1
-    handles = EVENTS | {
+    handles = EVENTS | WORK_EVENTS | {
+        "floor.requested",
+        "floor.withdrawn",
         "session.configured",
         "session.updated",
         "session.closed",
@@ -123,6 +138,9 @@ class Respond:
         active = state.active
         if event.type in EVENTS:
             self._on_speaking(state, event, now, out)
+        elif event.type in WORK_EVENTS:
+            state.book.observe(event, now)
+            return out
         elif event.type.startswith(("generation.", "response.text")):
             if active is not None and event.cause == active.request:
                 active.progress_at = now
@@ -137,16 +155,22 @@ class Respond:
         match event.type:
             case "session.configured":
                 state.policy, state.acknowledged = data.policy, data.playback == "acknowledged"
+                state.language = data.language
             case "session.updated":
                 state.policy = state.policy.with_accepted(data.policy)
             case "session.closed" | "session.timed_out":
                 state.closed = True
+                state.floor.clear()
+            case "floor.requested" if not state.closed:
+                state.floor.append(data)
+            case "floor.withdrawn":
+                state.floor = [f for f in state.floor if f.request != data.request]
             case "turn.started":
                 state.turn_open = True
             case "turn.ended":
                 state.turn_open = False
                 if data.text:
-                    if data.reply:
+                    if data.reply and not read_turn(state.policy.work, state.language, data.text, state.book):
                         state.queue.append((data.turn, data.text))
                     else:
                         state.history.append(HeardItem("user", data.text, turn=data.turn))
@@ -172,19 +196,20 @@ class Respond:
         self, state: RespondState, active: Responding, event: Event, now: int, out: list[Decision]
     ) -> None:
         if event.type == "response.text":
-            active.text += event.data.text
+            active.text += active.spans.public(event.data.text)
             self._speak_sentences(active, False, out)
             return
         if event.type == "generation.failed" and not active.sentences:
             retry = event.data.reason in ("lost", "unavailable", "error", "timed_out")
             if retry and active.attempt <= state.policy.response.retries and not state.closed:
                 active.attempt += 1
-                active.text = ""
+                active.text, active.spans = "", TextSpans()
                 self._ask(state, active, out)
             else:
                 self._fail(state, active, f"generation {event.data.reason}: {event.data.message}", now, out)
             return
         active.generated = True
+        active.text += public_text(active.spans.end(event.type == "generation.completed"))
         self._speak_sentences(active, True, out)
 
     @staticmethod
@@ -260,6 +285,8 @@ class Respond:
                 self._finish(state, active, now, out)
         if state.active is None and state.queue and not state.turn_open and not state.overlap and not state.closed:
             self._request(state, now, out)
+        elif state.active is None and state.floor and not state.turn_open and not state.overlap and not state.closed:
+            self._prepare(state, now, out)
         self._set_alarm(state, now)
 
     def _finish(self, state: RespondState, active: Responding, now: int, out: list[Decision]) -> None:
@@ -274,6 +301,22 @@ class Respond:
             data = ResponseEnded(response=active.response, heard_text=text, heard_us=heard_us)
             out.append(Decision(data, active.response))
 
+    def _prepare(self, state: RespondState, now: int, out: list[Decision]) -> None:
+        """Speak what somebody has asked the floor for: all that wait for the same purpose, each sentence once."""
+        purpose = state.floor[0].purpose
+        taken = [f for f in state.floor if f.purpose == purpose]
+        state.floor = [f for f in state.floor if f.purpose != purpose]
+        text = " ".join(dict.fromkeys(f.text for f in taken))
+        state.count += 1
+        name = f"response-{state.count}"
+        speaking = Speaking(name, state.policy.playback.ack_interval, state.acknowledged)
+        active = Responding(name, taken[0].turn, (), speaking, text=text, generated=True, progress_at=now)
+        state.active = active
+        requests = tuple(f.request for f in taken)
+        data = ResponsePrepared(response=name, epoch=state.epoch, requests=requests, text=text, turn=active.turn)
+        out.append(Decision(data, name))
+        self._speak_sentences(active, True, out)
+
     def _request(self, state: RespondState, now: int, out: list[Decision]) -> None:
         turn = state.queue[-1][0]
         for turn_id, text in state.queue:
@@ -283,6 +326,9 @@ class Respond:
         state.count += 1
         name = f"response-{state.count}"
         messages = [Message(role="system", content=state.policy.response.system_prompt)]
+        works = state.book.prompt(now)
+        if works is not None:
+            messages.append(works)
         for item in state.history:
             if item.content:
                 messages.append(Message(role="user" if item.role == "user" else "assistant", content=item.content))
