@@ -73,7 +73,7 @@ class ResponsePolicy(Section):
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     seed: int = 0
-    history_turns: Annotated[int, Field(ge=0, le=200)] = 8
+    history_turns: Annotated[int, Field(ge=0, le=200)] = 4
     retries: Annotated[int, Field(ge=0, le=5)] = 1
     watchdog: Micros = 30 * S
     """Time without any outcome or playback after which a response ends as `timed_out`."""
