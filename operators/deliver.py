@@ -19,79 +19,19 @@ An answer to the user goes first: while a turn or a response is open nothing is 
 that a work has begun, still runs, was cancelled or refused. Everything is asked of `respond` by `floor.requested`; nothing here speaks.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from operators.delivery import DeliverState, Delivery, Ready
 from operators.intents import read_turn
-from operators.polish import polish
+from operators.polish import apology, polish
 from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop
 from operators.works import EVENTS as WORK_EVENTS
-from operators.works import Work, WorkBook
+from operators.works import Work
 from schemas.envelope import Event
 from schemas.floor import FloorRequested, FloorWithdrawn, Purpose
-from schemas.policy import Policy
 from schemas.work import ReplyPrepared, WorkDelivered, WorkDelivering, WorkUndelivered
 
 Lost = Literal["unknown", "stale", "interrupted", "superseded", "failed", "closed"]
-
-WHY = {
-    "timed_out": "it took too long",
-    "unavailable": "the service cannot be reached",
-    "rejected": "the request could not be understood",
-    "lost": "it was interrupted",
-    "not_allowed": "that is not allowed here",
-    "too_many": "too much is going on already",
-}
-OTHERWISE = "something went wrong"
-
-
-@dataclass(slots=True)
-class Ready:
-    """A result that waits to be told."""
-
-    work: str
-    text: str
-    since_us: int
-    asked: bool = False
-    """The user has asked for it: it does not grow stale and waits for no long silence."""
-
-
-@dataclass(slots=True)
-class Delivery:
-    """What the floor was asked for."""
-
-    delivery: str
-    results: list[Ready]
-    asked_us: int
-    response: str | None = None
-    started: bool = False
-    over: bool = False
-    """The response has failed after it was spoken: only an acknowledgement is awaited."""
-    speech_us: int = 0
-    played_us: int = 0
-
-
-@dataclass(slots=True)
-class DeliverState:
-    alarm: int = NEVER
-    policy: Policy = field(default_factory=Policy)
-    language: str = "en"
-    book: WorkBook = field(default_factory=WorkBook)
-    voice: bool = False
-    turn_open: bool = False
-    responses: set[str] = field(default_factory=set)
-    quiet_us: int = 0
-    """Since when neither side has spoken."""
-    ready: list[Ready] = field(default_factory=list)
-    current: Delivery | None = None
-    tries: dict[str, int] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
-    """Request → where it came from, until its work is queued or refused."""
-    spans: set[str] = field(default_factory=set)
-    """Responses that delegated: they may have said nothing themselves."""
-    floors: int = 0
-    deliveries: int = 0
-    closed: bool = False
 
 
 class Deliver:
@@ -252,7 +192,7 @@ class Deliver:
             case "work.failed" | "work.expired":
                 tell = policy.tell_failures and not work.untold and event.data.reason != "closed"
                 if tell and not state.closed:
-                    text = self._sorry(state, event.data.reason)
+                    text = apology(policy.failed, event.data.reason)
                     out.append(
                         Decision(ReplyPrepared(work=work.work, text=text, ok=False), work.work)
                     )
@@ -262,10 +202,6 @@ class Deliver:
                     self._lose(result, "closed", None, out)
                 else:
                     state.ready.append(result)
-
-    @staticmethod
-    def _sorry(state: DeliverState, reason: str) -> str:
-        return state.policy.work.failed.replace("{why}", WHY.get(reason, OTHERWISE))
 
     def _drop(self, state: DeliverState, work: Work, out: list[Decision]) -> None:
         """The result of this work is not wanted any more."""
@@ -326,7 +262,7 @@ class Deliver:
         if data.reason == "running":
             self._say(state, state.policy.work.still_running, "answer", out)
         else:
-            self._say(state, self._sorry(state, data.reason), "answer", out)
+            self._say(state, apology(state.policy.work.failed, data.reason), "answer", out)
 
     def _say(
         self,
@@ -396,7 +332,7 @@ class Deliver:
             return
         state.current = None
         for result in current.results:
-            if data.heard_text:
+            if data.heard_us and data.heard_text:
                 self._lose(result, "interrupted", current.delivery, out, data.heard_text)
             elif state.tries[result.work] < state.policy.work.delivery_tries:
                 state.ready.append(result)

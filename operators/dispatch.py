@@ -153,6 +153,10 @@ class Dispatch:
             rule=data.rule,
         )
         out.append(Decision(queued, name))
+        # Known at once, so that a second request within the same turn sees it; its own event comes round later.
+        state.book.works[name] = Work(
+            name, "", data.query, data.skill, data.arguments, data.rule, NEVER, limit
+        )
 
     @staticmethod
     def _cancel(work: Work, reason: CancelReason, out: list[Decision]) -> None:

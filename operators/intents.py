@@ -160,28 +160,36 @@ def _rule(policy: WorkPolicy, work: Work) -> IntentRule | None:
 
 
 def _cancel(policy: WorkPolicy, said: list[str], text: str, book: WorkBook) -> Meaning | None:
-    part = _between_fillers(said)
-    for phrase in policy.cancel_phrases:
-        slots = match_template(parse_template(phrase), part)
-        if slots is None:
-            continue
-        what = set(slots.get("what", "").split())
-        if not what:
-            if "everything" in part:
-                return Meaning("cancel", text)
-            meant = book.running[-1] if book.running else book.latest_pending()
-            return None if meant is None else Meaning("cancel", text, work=meant.work)
-        for work in reversed(book.works.values()):
-            if work.pending and what & set(
-                words(f"{work.query} {work.skill or ''} {work.rule or ''}".replace("_", " "))
-            ):
-                return Meaning("cancel", text, work=work.work)
+    for part in _without_fillers(said):
+        for phrase in policy.cancel_phrases:
+            slots = match_template(parse_template(phrase), part)
+            if slots is None:
+                continue
+            meaning = _cancelled(set(slots.get("what", "").split()), part, text, book)
+            if meaning is not None:
+                return meaning
+    return None
+
+
+def _cancelled(what: set[str], part: list[str], text: str, book: WorkBook) -> Meaning | None:
+    if not what:
+        if "everything" in part:
+            return Meaning("cancel", text)
+        meant = book.running[-1] if book.running else book.latest_pending()
+        return None if meant is None else Meaning("cancel", text, work=meant.work)
+    for work in reversed(book.works.values()):
+        about = f"{work.query} {work.skill or ''} {work.rule or ''}".replace("_", " ")
+        if work.pending and what & set(words(about)):
+            return Meaning("cancel", text, work=work.work)
     return None
 
 
 def _any(phrases: tuple[str, ...], said: list[str]) -> bool:
-    part = _between_fillers(said)
-    return any(match_template(parse_template(p), part) is not None for p in phrases)
+    return any(
+        match_template(parse_template(p), part) is not None
+        for part in _without_fillers(said)
+        for p in phrases
+    )
 
 
 # --- words
@@ -207,13 +215,19 @@ def _after_fillers(said: list[str]) -> list[str]:
     return said[:end]
 
 
-def _between_fillers(said: list[str]) -> list[str]:
-    start = 0
-    said = _after_fillers(said)
-    while start < len(said) - 1 and said[start] in _BEFORE:
-        start += 1
-    shorter = said[start:]
-    return shorter if shorter else said
+def _without_fillers(said: list[str]) -> Iterator[list[str]]:
+    """The sentence with fewer and fewer fillers around it."""
+    end = len(said)
+    while True:
+        start = 0
+        while True:
+            yield said[start:end]
+            if start >= end - 1 or said[start] not in _BEFORE:
+                break
+            start += 1
+        if end <= 1 or said[end - 1] not in _AFTER:
+            return
+        end -= 1
 
 
 def _without(said: list[str], beginnings: tuple[tuple[str, ...], ...]) -> list[str]:

@@ -14,9 +14,20 @@ _LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
 _ADDRESS = re.compile(r"\b(?:https?|ftp|file)://\S+")
 _LIST = re.compile(r"^[ \t]*(?:[-*+•‣]|\d{1,3}[.)]|#{1,6}|>+)[ \t]+", re.M)
 _RULE = re.compile(r"^[ \t]*(?:[-=_*|:]\s*){3,}$", re.M)
-_EMPHASIS = re.compile(r"[*_`~|]+|\\(?=\W)")
+_EMPHASIS = re.compile(r"[*_`~|<>]+|\\(?=\W)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？]|\n|$)", re.S)
+
+_WHY = {
+    "timed_out": "it took too long",
+    "unavailable": "the service cannot be reached",
+    "rejected": "the request could not be understood",
+    "lost": "it was interrupted",
+    "not_allowed": "that is not allowed here",
+    "too_many": "too much is going on already",
+}
+_OTHERWISE = "something went wrong"
+"""Why there is no result, in words for the ear; what a tool said of its failure is for the log."""
 
 READ_CHARS = 20_000
 """Of a longer text only the beginning is looked at."""
@@ -49,10 +60,14 @@ def polish(text: str, sentences: int = 3, chars: int = 600) -> str:
         kept = f"{kept} {part}".strip()
     if not kept and parts:
         kept = _ended(parts[0][: chars - 1].rsplit(" ", 1)[0])
-    # Joining what stood apart may have made a token anew; nothing that looks like one is left.
-    return without_tokens(kept.replace("<", "").replace(">", ""))
+    return kept
 
 
 def _ended(sentence: str) -> str:
     sentence = sentence.rstrip(" ,;:-")
     return sentence if sentence.endswith((".", "!", "?", "。", "！", "？")) else f"{sentence}."
+
+
+def apology(sentence: str, reason: str) -> str:
+    """`sentence` with its `{why}` filled in."""
+    return sentence.replace("{why}", _WHY.get(reason, _OTHERWISE))
