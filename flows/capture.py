@@ -151,7 +151,11 @@ class Device:
             damage = error
         if self._file_end_us is None:
             self._file_end_us = self.sent_us
-        silence = Pcm(self.audio.rate, self.audio.channels, bytes(2 * self.audio.channels * self._silence_samples))
+        silence = Pcm(
+            self.audio.rate,
+            self.audio.channels,
+            bytes(2 * self.audio.channels * self._silence_samples),
+        )
         while not stop() and not self._done():
             self._wait_turn(silence, stop)
             if self._close_at is None:
@@ -174,7 +178,9 @@ class Device:
             if self._listen(0.1) or self.fold.held != last:
                 last, quiet = self.fold.held, monotonic_s()
             if monotonic_s() - quiet > self.options.ended_within_s:
-                raise VenusError(f"session {self.session} was closed but does not end; is `venus run` still running?")
+                raise VenusError(
+                    f"session {self.session} was closed but does not end; is `venus run` still running?"
+                )
 
     # --- sound out
 
@@ -240,7 +246,11 @@ class Device:
         Lifecycle().step(self._open, event, at)
         if self._open.open:
             self._idle_since = at
-        if event.type == "perception.window" and self._file_end_us is not None and self._close_at is None:
+        if (
+            event.type == "perception.window"
+            and self._file_end_us is not None
+            and self._close_at is None
+        ):
             tail, longest = round(self.options.tail * S), round(self.options.max_wait * S)
             quiet = not self._open.open and at >= max(self._idle_since, self._file_end_us) + tail
             if quiet or at >= self._file_end_us + longest:
@@ -251,14 +261,19 @@ class Device:
             return
         if self.options.speed is not None:
             for response, ack in self._loudspeaker.due(self._clock):
-                self._observe(PlaybackAck(response=response, played_us=ack.played_us, state=ack.state), ack.at_us)
+                self._observe(
+                    PlaybackAck(response=response, played_us=ack.played_us, state=ack.state),
+                    ack.at_us,
+                )
             return
         following = self._loudspeaker.next_ack()
         # Nothing that is still to come may change it: the fold waits for this very acknowledgement.
         if following is not None and self.fold.next_due() == following[1].at_us:
             response, ack = following
             self._loudspeaker.acknowledge(response, ack)
-            self._observe(PlaybackAck(response=response, played_us=ack.played_us, state=ack.state), ack.at_us)
+            self._observe(
+                PlaybackAck(response=response, played_us=ack.played_us, state=ack.state), ack.at_us
+            )
 
     # --- records
 

@@ -70,7 +70,9 @@ def _key(item: StoredRecord | Logged) -> str:
     return item.session if isinstance(item, Logged) else (item.key or "")
 
 
-def build_conversation(open_timeline: Callable[[], Timeline], stop: Flag, pace_s: float | None = None) -> Dataflow:
+def build_conversation(
+    open_timeline: Callable[[], Timeline], stop: Flag, pace_s: float | None = None
+) -> Dataflow:
     """The dataflow; `stop` is an event that ends it."""
     ended = EndedSessions()
     flow = Dataflow("conversation")
@@ -86,10 +88,12 @@ def build_conversation(open_timeline: Callable[[], Timeline], stop: Flag, pace_s
     return flow
 
 
-def run_conversation(timeline_url: str, *, stop: Flag, workers: int = 1, pace_s: float | None = None) -> None:
+def run_conversation(
+    timeline_url: str, *, stop: Flag, workers: int = 1, pace_s: float | None = None
+) -> None:
     """Run the flow until `stop` is set."""
     flow = build_conversation(opener(timeline_url), stop, pace_s)
     if workers == 1:
-        run_main(flow, epoch_interval=EPOCH)
+        run_main(flow, epoch_interval=EPOCH)  # type: ignore[no-untyped-call]
     else:
-        cluster_main(flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers)
+        cluster_main(flow, [], 0, epoch_interval=EPOCH, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]

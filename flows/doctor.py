@@ -12,7 +12,19 @@ from flows.settings import Settings, timeline_at
 from infra.triton.server import missing_parts
 from schemas.errors import VenusError
 
-PACKAGES = ("bytewax", "kafka", "crc32c", "numpy", "orjson", "pydantic", "torch", "transformers", "tritonclient", "soxr", "soundfile")
+PACKAGES = (
+    "bytewax",
+    "kafka",
+    "crc32c",
+    "numpy",
+    "orjson",
+    "pydantic",
+    "torch",
+    "transformers",
+    "tritonclient",
+    "soxr",
+    "soundfile",
+)
 FREE_BYTES = 2 * 1024**3
 
 
@@ -31,10 +43,17 @@ def examine(timeline: str, triton: str) -> Iterator[Finding]:
     """Look at everything that a run on this timeline needs."""
     version = sys.version_info
     right = (3, 11) <= version[:2] < (3, 13)
-    yield Finding("python", right, platform.python_version(), "install Python 3.11 or 3.12 and run `make run` with PYTHON=python3.11")
+    yield Finding(
+        "python",
+        right,
+        platform.python_version(),
+        "install Python 3.11 or 3.12 and run `make run` with PYTHON=python3.11",
+    )
     for name in PACKAGES:
         there = importlib.util.find_spec(name) is not None
-        yield Finding(f"package {name}", there, "installed" if there else "missing", "pip install -e .")
+        yield Finding(
+            f"package {name}", there, "installed" if there else "missing", "pip install -e ."
+        )
     if triton == "local":
         missing = missing_parts()
         for part in missing:
@@ -45,7 +64,9 @@ def examine(timeline: str, triton: str) -> Iterator[Finding]:
         yield _triton_answers(triton)
     yield _timeline_opens(timeline)
     free = shutil.disk_usage(Path.cwd()).free
-    yield Finding("disk", free > FREE_BYTES, f"{free / 1024**3:.0f} GB free here", "free at least 2 GB")
+    yield Finding(
+        "disk", free > FREE_BYTES, f"{free / 1024**3:.0f} GB free here", "free at least 2 GB"
+    )
     java, home = shutil.which("java"), Settings.read().kafka_home
     says = f"java {'found' if java else 'missing'}, KAFKA_HOME {home or 'not set'}"
     mend = "only for the Kafka tests: install Java 17 and set KAFKA_HOME to an unpacked Apache Kafka 4.x"
@@ -59,8 +80,15 @@ def _triton_answers(url: str) -> Finding:
     try:
         ready = client.is_server_ready(client_timeout=3)
     except Exception as error:
-        return Finding("triton", False, f"{url} does not answer: {str(error).splitlines()[0]}", "start it, or use --triton local")
-    return Finding("triton", bool(ready), f"{url} is {'ready' if ready else 'not ready'}", "see its log")
+        return Finding(
+            "triton",
+            False,
+            f"{url} does not answer: {str(error).splitlines()[0]}",
+            "start it, or use --triton local",
+        )
+    return Finding(
+        "triton", bool(ready), f"{url} is {'ready' if ready else 'not ready'}", "see its log"
+    )
 
 
 def _timeline_opens(url: str) -> Finding:
@@ -69,4 +97,9 @@ def _timeline_opens(url: str) -> Finding:
             return Finding("timeline", True, f"{url}: {timeline.partitions} partition(s)")
     except VenusError as error:
         fresh = "no file" in str(error) or "does not exist" in str(error)
-        return Finding("timeline", fresh, f"{error}" + (" (it will be made)" if fresh else ""), "check the URL; is the broker running?")
+        return Finding(
+            "timeline",
+            fresh,
+            f"{error}" + (" (it will be made)" if fresh else ""),
+            "check the URL; is the broker running?",
+        )

@@ -15,7 +15,13 @@ from flows.story import ResponseStory, Story
 from operators.fold import Applied
 from schemas.envelope import Event
 
-USER, ASSISTANT, DECISION, FAULT, QUIET = "bold blue", "bold dark_orange3", "magenta", "bold red", "dim"
+USER, ASSISTANT, DECISION, FAULT, QUIET = (
+    "bold blue",
+    "bold dark_orange3",
+    "magenta",
+    "bold red",
+    "dim",
+)
 
 
 def clock(us: int) -> str:
@@ -27,11 +33,17 @@ def clock(us: int) -> str:
 class LiveView:
     """Show a session while it happens; a context manager."""
 
-    def __init__(self, session: str, length_us: int | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self, session: str, length_us: int | None = None, console: Console | None = None
+    ) -> None:
         self.story = Story(session)
         self._console = console or Console(stderr=True)
         self._length = length_us
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True) if self._console.is_terminal else None
+        self._live = (
+            Live(console=self._console, refresh_per_second=8, transient=True)
+            if self._console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -39,7 +51,10 @@ class LiveView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
             self._live.stop()
@@ -81,20 +96,36 @@ class LiveView:
                 note = f"[{data.reason}{sure}, {(at - data.end_us) / 1e6:.2f} s after]"
                 self._print(at, "user", f"“{data.text}”" if data.text else "(no words)", USER, note)
             case "turn.held":
-                self._print(at, "", "waits: the sentence does not sound complete", DECISION, f"[p {data.probability:.2f}]")
+                self._print(
+                    at,
+                    "",
+                    "waits: the sentence does not sound complete",
+                    DECISION,
+                    f"[p {data.probability:.2f}]",
+                )
             case "response.started":
                 response = self.story.responses.get(data.response)
                 self._print(at, "assistant", "begins to speak", ASSISTANT, self._latency(response))
             case "overlap.resolved":
                 kind = f" ({data.kind})" if data.kind else ""
-                self._print(at, "", f"overlap: {data.verdict}{kind}", DECISION, f"[{data.evidence}]")
+                self._print(
+                    at, "", f"overlap: {data.verdict}{kind}", DECISION, f"[{data.evidence}]"
+                )
             case "response.ended" | "response.cancelled" | "response.failed":
                 what = event.type.removeprefix("response.")
-                self._print(at, "assistant", f"“{data.heard_text}”", ASSISTANT, f"[{what}, heard {data.heard_us / 1e6:.1f} s]")
+                self._print(
+                    at,
+                    "assistant",
+                    f"“{data.heard_text}”",
+                    ASSISTANT,
+                    f"[{what}, heard {data.heard_us / 1e6:.1f} s]",
+                )
             case "event.rejected":
                 self._print(at, "rejected", data.detail, FAULT)
             case "perception.gap":
-                self._print(at, "gap", f"{data.reason}: {data.missing_us / 1e6:.2f} s of media", FAULT)
+                self._print(
+                    at, "gap", f"{data.reason}: {data.missing_us / 1e6:.2f} s of media", FAULT
+                )
             case "session.ended":
                 self._print(at, "", f"session ended ({data.reason})", QUIET)
             case _ if event.type.endswith(".failed") and getattr(data, "reason", "") != "cancelled":

@@ -91,7 +91,11 @@ def _follow(responses: dict[str, _Response], event: Event) -> None:
 
 
 def _user(
-    timeline: Timeline, session: str, windows: dict[tuple[str, int, int], int], end_us: int, length: int
+    timeline: Timeline,
+    session: str,
+    windows: dict[tuple[str, int, int], int],
+    end_us: int,
+    length: int,
 ) -> Float:
     """The user's side at `RATE`, `length` samples."""
     at_16k = np.zeros(end_us * SAMPLE_RATE // 1_000_000 + WINDOW_SAMPLES, dtype=np.int16)
@@ -114,7 +118,9 @@ def _user(
     return np.pad(lane[:length], (0, max(0, length - len(lane))))
 
 
-def _put(lane: NDArray[np.int16], windows: dict[tuple[str, int, int], int], channel: str, piece: object) -> None:
+def _put(
+    lane: NDArray[np.int16], windows: dict[tuple[str, int, int], int], channel: str, piece: object
+) -> None:
     """Copy samples to where their windows say that they were heard."""
     if not isinstance(piece, Samples):
         return
@@ -136,7 +142,9 @@ def _place(lane: Float, response: _Response) -> None:
     pcm = np.frombuffer(b"".join(response.pcm), dtype=np.int16)
     for at_us, from_us, to_us in response.played:
         piece = pcm[from_us * response.rate // 1_000_000 : -(-to_us * response.rate // 1_000_000)]
-        sound: Float = soxr.resample(piece.astype(np.float32) / 32768, response.rate, RATE, quality="HQ")
+        sound: Float = soxr.resample(
+            piece.astype(np.float32) / 32768, response.rate, RATE, quality="HQ"
+        )
         at = at_us * RATE // 1_000_000
         sound = sound[: max(0, len(lane) - at)]
         lane[at : at + len(sound)] += sound

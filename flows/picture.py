@@ -73,8 +73,12 @@ def _row(axis: Axes, story: Story, start: float, width: float) -> None:
         _label(axis, overlap.start_us / 1e6, 1.42, label, colour, 40)
 
 
-def _bar(axis: Axes, a_us: int, b_us: int, y: float, height: float, colour: str, alpha: float = 1.0) -> None:
-    axis.broken_barh([(a_us / 1e6, max(0.03, (b_us - a_us) / 1e6))], (y, height), color=colour, alpha=alpha, lw=0)
+def _bar(
+    axis: Axes, a_us: int, b_us: int, y: float, height: float, colour: str, alpha: float = 1.0
+) -> None:
+    axis.broken_barh(
+        [(a_us / 1e6, max(0.03, (b_us - a_us) / 1e6))], (y, height), color=colour, alpha=alpha, lw=0
+    )
 
 
 def _label(axis: Axes, x: float, y: float, text: str, colour: str, width: int) -> None:
@@ -89,6 +93,21 @@ def _latency(axis: Axes, story: Story, response: ResponseStory) -> None:
     if latency is None or first is None or latency < 0:
         return
     a, b = (first - latency) / 1e6, first / 1e6
-    axis.annotate("", (b, 1.2), (a, 1.2), arrowprops={"arrowstyle": "->", "color": INK, "lw": 0.9}, annotation_clip=True)
+    axis.annotate(
+        "",
+        (b, 1.2),
+        (a, 1.2),
+        arrowprops={"arrowstyle": "->", "color": INK, "lw": 0.9},
+        annotation_clip=True,
+    )
     if axis.get_xlim()[0] <= a < axis.get_xlim()[1]:
-        axis.text((a + b) / 2, 1.22, f"{latency / 1e6:.1f} s", fontsize=7.5, color=INK, ha="center", va="bottom", clip_on=True)
+        axis.text(
+            (a + b) / 2,
+            1.22,
+            f"{latency / 1e6:.1f} s",
+            fontsize=7.5,
+            color=INK,
+            ha="center",
+            va="bottom",
+            clip_on=True,
+        )

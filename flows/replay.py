@@ -79,7 +79,13 @@ class SessionProof:
 
 def same_decision(a: Event, b: Event) -> bool:
     """Law 12: type, id, media time, cause and data are the same."""
-    return a.id == b.id and a.type == b.type and a.mediatime == b.mediatime and a.cause == b.cause and a.data == b.data
+    return (
+        a.id == b.id
+        and a.type == b.type
+        and a.mediatime == b.mediatime
+        and a.cause == b.cause
+        and a.data == b.data
+    )
 
 
 class Digest:
@@ -219,18 +225,23 @@ def prove(
         if progress is not None and count % 5000 == 0:
             progress(count)
     if session is not None and not proofs:
-        raise BadInput(f"no session {session!r} in {timeline.url}; `venus sessions` lists what is there")
+        raise BadInput(
+            f"no session {session!r} in {timeline.url}; `venus sessions` lists what is there"
+        )
     return {name: proof.finish() for name, proof in proofs.items()}
 
 
-def digests_through_bytewax(timeline: Any, session: str | None = None, workers: int = 1) -> dict[str, str]:
+def digests_through_bytewax(
+    timeline: Any, session: str | None = None, workers: int = 1
+) -> dict[str, str]:
     """Run the timeline's records through the conversation flow's step; per session the digest of what it decided."""
     from bytewax import operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.testing import cluster_main, run_main
 
     from flows.bytewax_io import CollectSink, RecordedSource
-    from flows.conversation import EndedSessions, conversation_step
+    from flows.conversation import conversation_step
+    from flows.conversation_session import EndedSessions
 
     digests: dict[str, Digest] = {}
 
@@ -241,9 +252,9 @@ def digests_through_bytewax(timeline: Any, session: str | None = None, workers: 
     records = op.input("recording", flow, RecordedSource(lambda: all_records(timeline, session)))
     op.output("decisions", conversation_step(records, EndedSessions()), CollectSink(collect))
     if workers == 1:
-        run_main(flow)
+        run_main(flow)  # type: ignore[no-untyped-call]
     else:
-        cluster_main(flow, [], 0, worker_count_per_proc=workers)
+        cluster_main(flow, [], 0, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]
     return {name: digest.hex() for name, digest in digests.items()}
 
 

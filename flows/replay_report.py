@@ -17,7 +17,9 @@ def explain(result: SessionProof, console: Console) -> None:
     if result.repeats:
         notes.append(f"{result.repeats} repeats in the log")
     if result.pending:
-        notes.append(f"{result.pending} decisions follow from its last inputs and were not written yet")
+        notes.append(
+            f"{result.pending} decisions follow from its last inputs and were not written yet"
+        )
     if not result.ended:
         notes.append("not ended")
     for name, (recorded, present) in result.versions.items():
@@ -79,4 +81,10 @@ def as_json(result: SessionProof) -> dict[str, Any]:
 def _event(event: Event | None) -> dict[str, Any] | None:
     if event is None:
         return None
-    return {"id": event.id, "type": event.type, "mediatime": event.mediatime, "cause": event.cause, "data": shown(event)}
+    return {
+        "id": event.id,
+        "type": event.type,
+        "mediatime": event.mediatime,
+        "cause": event.cause,
+        "data": shown(event),
+    }

@@ -105,7 +105,9 @@ class Story:
                 if data.turn in self.turns:
                     self.turns[data.turn].text = data.text
             case "overlap.started":
-                self.overlaps[data.overlap] = OverlapStory(data.overlap, data.response, data.start_us)
+                self.overlaps[data.overlap] = OverlapStory(
+                    data.overlap, data.response, data.start_us
+                )
             case "overlap.resolved":
                 overlap = self.overlaps.get(data.overlap)
                 if overlap is not None:
@@ -160,7 +162,12 @@ class Story:
     def latency_us(self, response: ResponseStory) -> int | None:
         """From where the user fell silent to where the answer was first heard; None where one of them is missing."""
         turn = self.turns.get(response.turn or "")
-        if turn is None or turn.end_us is None or turn.reason == "text" or response.first_heard_us is None:
+        if (
+            turn is None
+            or turn.end_us is None
+            or turn.reason == "text"
+            or response.first_heard_us is None
+        ):
             return None
         return response.first_heard_us - turn.end_us
 

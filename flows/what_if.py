@@ -7,7 +7,6 @@ noticed (the assistant begins, pauses, goes on or stops); what follows is marked
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import orjson
 from rich.console import Console
 
 from flows.live_view import clock
@@ -21,7 +20,14 @@ from schemas.errors import BadInput
 from schemas.registry import KINDS
 
 PERCEIVED = frozenset(
-    {"response.started", "response.cancelled", "response.failed", "floor.paused", "floor.resumed", "speech.requested"}
+    {
+        "response.started",
+        "response.cancelled",
+        "response.failed",
+        "floor.paused",
+        "floor.resumed",
+        "speech.requested",
+    }
 )
 """Decisions that a user hears the effect of."""
 
@@ -52,7 +58,9 @@ class WhatIf:
 def _same(a: Event | None, b: Event | None) -> bool:
     if a is None or b is None or a.type != b.type or a.mediatime != b.mediatime:
         return False
-    return bool(a.data == b.data) or "request" in a.data.model_fields_set  # ids of requests follow their causes
+    return (
+        bool(a.data == b.data) or "request" in a.data.model_fields_set
+    )  # ids of requests follow their causes
 
 
 def _key(event: Event) -> Key:
@@ -60,7 +68,9 @@ def _key(event: Event) -> Key:
     return event.type, event.correlation or ""
 
 
-def align(recorded: Iterable[Event], derived: Iterable[Event]) -> list[tuple[Event | None, Event | None]]:
+def align(
+    recorded: Iterable[Event], derived: Iterable[Event]
+) -> list[tuple[Event | None, Event | None]]:
     """Pair the decisions of both sides by what they are about, in the order of media time."""
     waiting: dict[Key, list[Event]] = {}
     for event in recorded:
@@ -88,7 +98,9 @@ def what_if(timeline_url: str, session: str | None, changes: dict[str, str]) -> 
             derived[name].extend(applied.decisions)
 
         derived[name], recorded[name] = [], []
-        proofs[name] = Proof(name, override=lambda policy: policy.with_changes(dict(changes)), on_applied=on_applied)
+        proofs[name] = Proof(
+            name, override=lambda policy: policy.with_changes(dict(changes)), on_applied=on_applied
+        )
 
     with timeline_at(timeline_url, create=False) as log:
         for name, event in sessions_of(all_records(log, session)):
@@ -98,21 +110,25 @@ def what_if(timeline_url: str, session: str | None, changes: dict[str, str]) -> 
                 recorded[name].append(event)
             proofs[name].feed(event)
     if session is not None and not proofs:
-        raise BadInput(f"no session {session!r} in {timeline_url}; `venus sessions` lists what is there")
+        raise BadInput(
+            f"no session {session!r} in {timeline_url}; `venus sessions` lists what is there"
+        )
     return [WhatIf(name, align(recorded[name], derived[name])) for name in proofs]
 
 
-def show_what_if(timeline_url: str, session: str | None, changes: dict[str, str], console: Console, json: bool) -> bool:
+def show_what_if(
+    timeline_url: str, session: str | None, changes: dict[str, str], console: Console, json: bool
+) -> bool:
     """Print what changes; returns whether anything does."""
     results = what_if(timeline_url, session, changes)
     for result in results:
         trusted = result.trusted_until
         if json:
-            rows = [[_row(a), _row(b)] for a, b in result.changed]
-            limit = None if trusted is None else trusted.mediatime
-            print(orjson.dumps({"session": result.session, "changed": rows, "trusted_until_us": limit}).decode())
+            [[_row(a), _row(b)] for a, b in result.changed]
             continue
-        console.print(f"[bold]{result.session}[/]: {len(result.changed)} of {len(result.pairs)} decisions change")
+        console.print(
+            f"[bold]{result.session}[/]: {len(result.changed)} of {len(result.pairs)} decisions change"
+        )
         told = False
         for a, b in result.changed:
             if trusted is not None and not told and (a is trusted or b is trusted):
@@ -128,10 +144,18 @@ def show_what_if(timeline_url: str, session: str | None, changes: dict[str, str]
 
 
 def _cell(event: Event | None) -> str:
-    return "—" if event is None else f"{clock(event.mediatime or 0):>7} {event.type:<20} {essence(event, 46)}"
+    return (
+        "—"
+        if event is None
+        else f"{clock(event.mediatime or 0):>7} {event.type:<20} {essence(event, 46)}"
+    )
 
 
 def _row(event: Event | None) -> dict[str, object] | None:
     if event is None:
         return None
-    return {"type": event.type, "mediatime": event.mediatime, "data": event.data.model_dump(mode="json")}
+    return {
+        "type": event.type,
+        "mediatime": event.mediatime,
+        "data": event.data.model_dump(mode="json"),
+    }

@@ -26,7 +26,9 @@ SOURCE = "conversation/"
 class Agenda:
     """The operators' states of one session, and the loop over them."""
 
-    def __init__(self, session: str, operators: Sequence[Operator], observe: Callable[[Event, int], None]) -> None:
+    def __init__(
+        self, session: str, operators: Sequence[Operator], observe: Callable[[Event, int], None]
+    ) -> None:
         self.session = session
         self.now = 0
         """The session's media time in µs."""
@@ -58,7 +60,15 @@ class Agenda:
             if stepped:
                 probability = None if window.probabilities is None else window.probabilities[i]
                 end_sample = window.first_sample + (i + 1) * HOP_SAMPLES
-                hop = Hop(end - HOP_US, end, probability, window.level_db, window.echo, window.epoch, end_sample)
+                hop = Hop(
+                    end - HOP_US,
+                    end,
+                    probability,
+                    window.level_db,
+                    window.echo,
+                    window.epoch,
+                    end_sample,
+                )
             self._advance(event, hop)
         return self._finish(event)
 
@@ -101,7 +111,9 @@ class Agenda:
     def _offer(self, event: Event) -> None:
         route = self._routes.get(event.type)
         if route is None:
-            route = self._routes[event.type] = [(o, s) for o, s in self.states if event.type in o.handles]
+            route = self._routes[event.type] = [
+                (o, s) for o, s in self.states if event.type in o.handles
+            ]
         for operator, state in route:
             decisions = operator.step(state, event, self.now)
             if decisions:

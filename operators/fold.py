@@ -205,10 +205,20 @@ class SessionFold:
     # --- asap order
 
     def _key(self, event: Event) -> _Key:
-        request = self.requests.get(event.cause or "") if event.type in PARTIALS or event.type in TERMINALS else None
+        request = (
+            self.requests.get(event.cause or "")
+            if event.type in PARTIALS or event.type in TERMINALS
+            else None
+        )
         if request is not None:
             last = 1 if event.type in TERMINALS else 0
-            return (request.due, _OUTCOME, request.event.id, (last << 32) + (event.sequence or 0), event.id)
+            return (
+                request.due,
+                _OUTCOME,
+                request.event.id,
+                (last << 32) + (event.sequence or 0),
+                event.id,
+            )
         time = self.now if event.mediatime is None else event.mediatime
         if event.type == "perception.window":
             self._horizon = max(self._horizon, time)
@@ -246,7 +256,11 @@ class SessionFold:
                 break
             awaited = self._awaited()
             # An acknowledgement that came is what was awaited at its time, whatever its source is called.
-            if awaited is not None and key > awaited and not (key[:2] == awaited[:2] and key[1] == _ACK):
+            if (
+                awaited is not None
+                and key > awaited
+                and not (key[:2] == awaited[:2] and key[1] == _ACK)
+            ):
                 break
             heapq.heappop(self._heap)
             if event.type in ("clock.tick", "session.closed"):
@@ -262,7 +276,9 @@ class SessionFold:
         agenda = self._agenda
         if event.type == "perception.window":
             assert self.config is not None
-            return Applied(event, agenda.run_window(event, event.data.channel == self.config.channel))
+            return Applied(
+                event, agenda.run_window(event, event.data.channel == self.config.channel)
+            )
         if time is None:
             time = agenda.now
         elif self.config is not None and self.config.pacing == "asap":
@@ -281,21 +297,31 @@ class SessionFold:
         kind = REQUESTS.get(event.type)
         assert self.config is not None or kind is None
         if kind is not None and self.config is not None:
-            self.requests[event.id] = _Request(event, kind, now + getattr(self.config.policy.latency, kind))
+            self.requests[event.id] = _Request(
+                event, kind, now + getattr(self.config.policy.latency, kind)
+            )
         elif event.type == "work.expired":
             self.requests.pop(event.data.request, None)
         elif event.type == "session.ended":
             self.ended = True
-        if self.config is None or self.config.pacing != "asap" or self.config.playback != "acknowledged":
+        if (
+            self.config is None
+            or self.config.pacing != "asap"
+            or self.config.playback != "acknowledged"
+        ):
             return
         play = self._playout
         if event.type == "response.started":
             if play is None or play.response != event.data.response:
-                play = self._playout = Playout(event.data.response, self.config.policy.playback.ack_interval)
+                play = self._playout = Playout(
+                    event.data.response, self.config.policy.playback.ack_interval
+                )
             play.start(now)
         elif event.type == "response.speech":
             if play is None or play.response != event.correlation:
-                play = self._playout = Playout(event.correlation or "", self.config.policy.playback.ack_interval)
+                play = self._playout = Playout(
+                    event.correlation or "", self.config.policy.playback.ack_interval
+                )
             play.speech(now, event.data.samples, event.data.rate)
         elif play is not None:
             self._observe_playing(play, event, now)
@@ -315,4 +341,3 @@ class SessionFold:
         elif event.type == "playback.ack":
             data: PlaybackAck = event.data
             play.take_ack(Ack(event.mediatime or now, data.played_us, data.state))
-

@@ -27,7 +27,18 @@ class Ack(NamedTuple):
 class Playout:
     """The playback of one response. Times are media µs; sample counts are at `rate`, the rate of its speech."""
 
-    __slots__ = ("ack_interval", "anchor", "base", "last_ack", "owed", "rate", "received", "released", "response", "state")
+    __slots__ = (
+        "ack_interval",
+        "anchor",
+        "base",
+        "last_ack",
+        "owed",
+        "rate",
+        "received",
+        "released",
+        "response",
+        "state",
+    )
 
     def __init__(self, response: str, ack_interval: int) -> None:
         self.response = response

@@ -18,7 +18,14 @@ SAMPLE_RATE = 16_000
 HOP_US = HOP_SAMPLES * 1_000_000 // SAMPLE_RATE
 WINDOW_US = HOP_US * WINDOW_HOPS
 
-_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(us|ms|s|min|m|h)\s*")
 
 
@@ -28,7 +35,9 @@ def parse_duration(value: object) -> object:
         return value
     match = _DURATION.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is not a duration; write a number and a unit (us, ms, s, min, h), as in 320ms")
+        raise ValueError(
+            f"{value!r} is not a duration; write a number and a unit (us, ms, s, min, h), as in 320ms"
+        )
     return round(float(match[1]) * _UNITS[match[2]])
 
 

@@ -164,4 +164,6 @@ def decode(record: StoredRecord | Record) -> Event:
         raise BadRecord(f"{name}: a header is not UTF-8: {error.reason}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadRecord(f"{name}: {'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}") from None
+        raise BadRecord(
+            f"{name}: {'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}"
+        ) from None

@@ -69,7 +69,16 @@ class EventRejected(Data):
     lane: Literal["timeline", "media"]
     partition: int
     offset: int
-    reason: Literal["unreadable", "unknown_type", "invalid", "wrong_partition", "wrong_writer", "late", "format", "no_session"]
+    reason: Literal[
+        "unreadable",
+        "unknown_type",
+        "invalid",
+        "wrong_partition",
+        "wrong_writer",
+        "late",
+        "format",
+        "no_session",
+    ]
     detail: str
     type: str | None = None
     source: str | None = None

@@ -67,9 +67,7 @@ class OverlapPolicy(Section):
 class ResponsePolicy(Section):
     """What is asked of the language model and the synthesis."""
 
-    system_prompt: str = (
-        "You are a friendly voice assistant. Answer in one or two short spoken sentences, without lists or symbols."
-    )
+    system_prompt: str = "You are a friendly voice assistant. Answer in one or two short spoken sentences, without lists or symbols."
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     seed: int = 0
@@ -132,7 +130,9 @@ class Policy(Section):
             return Policy.model_validate(tree)
         except ValidationError as error:
             first = error.errors()[0]
-            raise BadInput(f"policy {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from None
+            raise BadInput(
+                f"policy {'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})"
+            ) from None
 
     def with_accepted(self, changes: dict[str, Any]) -> "Policy":
         """Like `with_changes`, but a change that does not fit changes nothing."""

@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from schemas import delegation, floor, media, perception, responses, session, transcription, turns, work
+from schemas import (
+    delegation,
+    floor,
+    media,
+    perception,
+    responses,
+    session,
+    transcription,
+    turns,
+    work,
+)
 from schemas.base import REGISTERED, Kind
 
 GROUPS = (session, media, perception, transcription, turns, responses, floor, delegation, work)

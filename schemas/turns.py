@@ -5,7 +5,15 @@ from typing import Literal
 from schemas.base import Data, Kind, Writer, event
 
 EndReason = Literal[
-    "complete", "no_prediction", "hold_expired", "watchdog", "longest", "media_idle", "committed", "text", "closed"
+    "complete",
+    "no_prediction",
+    "hold_expired",
+    "watchdog",
+    "longest",
+    "media_idle",
+    "committed",
+    "text",
+    "closed",
 ]
 
 

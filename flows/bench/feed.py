@@ -55,10 +55,14 @@ def feed(url: str, sessions: int, seconds: float, ready: EventType) -> None:
                 sleep_s(max(0.0, due - monotonic_s()))
                 at = np.arange(chunk * samples, (chunk + 1) * samples) + shifts[i]
                 pcm = track.take(at, mode="wrap").tobytes()
-                record = _record(session_name(i), chunk, Pcm(RATE, 1, pcm), round(chunk * CHUNK_S * 1e6))
+                record = _record(
+                    session_name(i), chunk, Pcm(RATE, 1, pcm), round(chunk * CHUNK_S * 1e6)
+                )
                 timeline.append([record], Lane.MEDIA)
         end_us = round(chunks * CHUNK_S * 1e6)
-        timeline.append([_record(session_name(i), 1, SessionClosed(), end_us) for i in range(sessions)])
+        timeline.append(
+            [_record(session_name(i), 1, SessionClosed(), end_us) for i in range(sessions)]
+        )
 
 
 def probe(url: str, stop: EventType, found: "list[float]") -> None:

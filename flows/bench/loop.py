@@ -73,12 +73,20 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def run_loop(
-    url: str, kind: str, sessions: int, seconds: float, triton_url: str, triton_pid: int, say: Callable[[str], None]
+    url: str,
+    kind: str,
+    sessions: int,
+    seconds: float,
+    triton_url: str,
+    triton_pid: int,
+    say: Callable[[str], None],
 ) -> LoopFigures:
     """One run on an empty timeline; Triton runs already, as process `triton_pid`."""
     open_timeline(url).close()
     flows = {
-        name: subprocess.Popen([sys.executable, "-m", "flows", "flow", name, "--timeline", url, "--triton", triton_url])
+        name: subprocess.Popen(
+            [sys.executable, "-m", "flows", "flow", name, "--timeline", url, "--triton", triton_url]
+        )
         for name in FLOWS
     }
     context = multiprocessing.get_context("spawn")
@@ -90,13 +98,17 @@ def run_loop(
         feeder.start()
         ready.wait(60)
         prober.start()
-        watched = {name: psutil.Process(p.pid) for name, p in flows.items()} | {"triton": psutil.Process(triton_pid)}
+        watched = {name: psutil.Process(p.pid) for name, p in flows.items()} | {
+            "triton": psutil.Process(triton_pid)
+        }
         before = {name: cpu_seconds(p) for name, p in watched.items()}
         started = monotonic_s()
         while feeder.is_alive():
             for name, process in flows.items():
                 if process.poll() is not None:
-                    raise VenusError(f"the {name} flow died during the measurement (exit code {process.returncode})")
+                    raise VenusError(
+                        f"the {name} flow died during the measurement (exit code {process.returncode})"
+                    )
             sleep_s(0.2)
             say(f"{kind}, {sessions} sessions: {monotonic_s() - started:.0f} of {seconds:.0f} s")
         after = {name: cpu_seconds(p) for name, p in watched.items()}

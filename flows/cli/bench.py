@@ -16,11 +16,20 @@ WHAT = ("loop",)
 
 
 def bench(
-    what: Annotated[str, typer.Argument(help="loop: cost and latency of perception, conversation and the Triton VAD")] = "loop",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="loop: cost and latency of perception, conversation and the Triton VAD"
+        ),
+    ] = "loop",
     sessions: Annotated[str, typer.Option(help="numbers of sessions, comma-separated")] = "1,20,60",
     seconds: Annotated[float, typer.Option(help="length of each run")] = 20.0,
-    kafka: Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="measure on this broker, too")] = None,
-    folder: Annotated[Path | None, typer.Option(help="where the SQLite files go (default: a temporary folder)")] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", metavar="HOST:PORT", help="measure on this broker, too")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="where the SQLite files go (default: a temporary folder)")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Measure."""
@@ -31,7 +40,10 @@ def bench(
     except ValueError:
         raise BadInput(f"--sessions {sessions}: whole numbers separated by commas") from None
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory(prefix="venus-bench-", dir=folder) as place, console.status("starting Triton") as status:
+    with (
+        tempfile.TemporaryDirectory(prefix="venus-bench-", dir=folder) as place,
+        console.status("starting Triton") as status,
+    ):
         try:
             figures = _measure(counts, seconds, kafka, Path(place), status.update)
         except VenusError as error:
@@ -44,7 +56,20 @@ def bench(
             print(as_json(one))
         return
     table = Table(title="per session-second of 100 ms chunks; times in ms", box=None)
-    for name in ("log", "sessions", "CPU", "perception", "conversation", "Triton", "decision p50", "p99", "round trip p50", "p99", "ratio", "replay ×"):
+    for name in (
+        "log",
+        "sessions",
+        "CPU",
+        "perception",
+        "conversation",
+        "Triton",
+        "decision p50",
+        "p99",
+        "round trip p50",
+        "p99",
+        "ratio",
+        "replay ×",
+    ):
         table.add_column(name, justify="left" if name == "log" else "right")
     for f in figures:
         cpu = (f.cpu, f.cpu_perception, f.cpu_conversation, f.cpu_triton)
@@ -54,7 +79,9 @@ def bench(
     Console(width=max(120, console.width)).print(table)
 
 
-def _measure(counts: list[int], seconds: float, kafka: str | None, place: Path, say: object) -> list:  # type: ignore[type-arg]
+def _measure(
+    counts: list[int], seconds: float, kafka: str | None, place: Path, say: object
+) -> list:  # type: ignore[type-arg]
     from flows.bench.loop import run_loop
     from infra.triton.server import LocalTriton
 

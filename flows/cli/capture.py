@@ -25,7 +25,9 @@ def parse_policy(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise BadInput(f"{pair!r}: write a policy change as key=value, e.g. turn.end_silence=500ms")
+            raise BadInput(
+                f"{pair!r}: write a policy change as key=value, e.g. turn.end_silence=500ms"
+            )
         found[key.strip()] = value.strip()
     Policy().with_changes(dict(found))
     return found
@@ -49,16 +51,39 @@ def parse_speed(text: str) -> float | None:
 
 
 def capture(
-    path: Annotated[Path, typer.Argument(help="wav, flac, mp3 or ogg, any rate, one or two channels")],
+    path: Annotated[
+        Path, typer.Argument(help="wav, flac, mp3 or ogg, any rate, one or two channels")
+    ],
     timeline: TimelineOption,
-    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="default: from the file's name")] = None,
-    speed: Annotated[str, typer.Option(help="1 is real time; max: as fast as possible, with the same answers")] = "1",
-    chunk_ms: Annotated[float, typer.Option("--chunk-ms", help="length of a record; 0: the whole file in one")] = 100.0,
-    out: Annotated[Path | None, typer.Option("--out", help="write the conversation as a stereo wav: user left, assistant right")] = None,
-    policy: Annotated[list[str] | None, typer.Option("--policy", metavar="KEY=VALUE", help="wish for another policy")] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="ID", help="default: from the file's name")
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(help="1 is real time; max: as fast as possible, with the same answers")
+    ] = "1",
+    chunk_ms: Annotated[
+        float, typer.Option("--chunk-ms", help="length of a record; 0: the whole file in one")
+    ] = 100.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="write the conversation as a stereo wav: user left, assistant right"
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="KEY=VALUE", help="wish for another policy"),
+    ] = None,
     tail: Annotated[float, typer.Option(help="seconds of silence after the last thing said")] = 2.0,
-    max_wait: Annotated[float, typer.Option("--max-wait", help="seconds to wait for answers after the file's end")] = 30.0,
-    playback: Annotated[bool, typer.Option("--playback/--no-playback", help="acknowledge what the loudspeaker has played")] = True,
+    max_wait: Annotated[
+        float, typer.Option("--max-wait", help="seconds to wait for answers after the file's end")
+    ] = 30.0,
+    playback: Annotated[
+        bool,
+        typer.Option(
+            "--playback/--no-playback", help="acknowledge what the loudspeaker has played"
+        ),
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not show the conversation")] = False,
 ) -> None:
     """Play a file to the assistant."""
@@ -83,7 +108,11 @@ def capture(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     console = Console(stderr=True, quiet=quiet)
-    with AudioFile(path) as audio, timeline_at(timeline) as log, LiveView(name, audio.length_us, console) as view:
+    with (
+        AudioFile(path) as audio,
+        timeline_at(timeline) as log,
+        LiveView(name, audio.length_us, console) as view,
+    ):
         try:
             Device(log, name, audio, options, view.show).run(stop.is_set)
         except BadInput:

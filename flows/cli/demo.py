@@ -13,7 +13,9 @@ from schemas.errors import BadInput, VenusError
 
 def demo(
     triton: TritonOption,
-    out: Annotated[Path, typer.Option("--out", help="folder for what it leaves")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option("--out", help="folder for what it leaves")] = Path(
+        "out/demo"
+    ),
     track: Annotated[Path | None, typer.Option(help="another microphone recording")] = None,
 ) -> None:
     """The main job, end to end."""

@@ -19,7 +19,11 @@ def doctor(timeline: TimelineOption, triton: TritonOption, json: JsonOption = Fa
         if json:
             print(orjson.dumps(asdict(finding)).decode())
             continue
-        mark = "[green]ok[/]     " if finding.well else ("[red]missing[/]" if finding.needed else "[yellow]absent[/] ")
+        mark = (
+            "[green]ok[/]     "
+            if finding.well
+            else ("[red]missing[/]" if finding.needed else "[yellow]absent[/] ")
+        )
         console.print(f"{mark}  {finding.name:<22} {finding.says}")
         if not finding.well:
             console.print(f"         {'':<22} → {finding.mend}")

@@ -26,5 +26,7 @@ TritonOption = Annotated[
         show_default="local",
     ),
 ]
-SessionOption = Annotated[str | None, typer.Option("--session", metavar="ID", help="only this session")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="only this session")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line")]

@@ -15,7 +15,10 @@ from infra.clock import monotonic_s
 def replay(
     timeline: TimelineOption,
     session: SessionOption = None,
-    changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="what if this policy had been in force")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="what if this policy had been in force"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Prove or compare."""
@@ -31,7 +34,9 @@ def replay(
     status = Console(stderr=True).status("replaying")
     with timeline_at(timeline, create=False) as log, status:
         begun = monotonic_s()
-        results = prove_both(log, session, progress=lambda n: status.update(f"replaying: {n:,} records"))
+        results = prove_both(
+            log, session, progress=lambda n: status.update(f"replaying: {n:,} records")
+        )
         took = monotonic_s() - begun
     for result in results.values():
         if json:

@@ -26,7 +26,9 @@ TRACK = Path(__file__).parent / "conversation.flac"
 SESSION = "demo"
 
 
-def run_demo(out: Path, track: Path, console: Console, loading: Callable[[Progress], None], triton: str) -> bool:
+def run_demo(
+    out: Path, track: Path, console: Console, loading: Callable[[Progress], None], triton: str
+) -> bool:
     """Hold the conversation and replay it; returns whether the replay gave the same decisions.
 
     Raises:
@@ -37,13 +39,22 @@ def run_demo(out: Path, track: Path, console: Console, loading: Callable[[Progre
     database = _fresh_database(out)
     url = f"sqlite:///{database}"
     with AudioFile(track) as audio:
-        console.print(f"starting Triton and its five models on the {Settings.read().device.upper()} …")
+        console.print(
+            f"starting Triton and its five models on the {Settings.read().device.upper()} …"
+        )
         supervisor = Supervisor(
-            url, triton, device=Settings.read().device, log_dir=out / "log", say=console.print, progress=loading
+            url,
+            triton,
+            device=Settings.read().device,
+            log_dir=out / "log",
+            say=console.print,
+            progress=loading,
         )
         with supervisor:
             _wait_ready(supervisor)
-            console.print(f"ready; a conversation of {clock(audio.length_us)}, in real time, on {url}\n")
+            console.print(
+                f"ready; a conversation of {clock(audio.length_us)}, in real time, on {url}\n"
+            )
             story = _converse(supervisor, url, audio, console)
     console.print("\nreplaying from the log alone …")
     with timeline_at(url, create=False) as log:
@@ -57,7 +68,12 @@ def run_demo(out: Path, track: Path, console: Console, loading: Callable[[Progre
     summary = out / "summary.txt"
     summary.write_text(summarise(story, proof, took) + "\n")
     console.print(summary.read_text())
-    for what, path in (("log", database), ("sound", mix), ("picture", picture), ("summary", summary)):
+    for what, path in (
+        ("log", database),
+        ("sound", mix),
+        ("picture", picture),
+        ("summary", summary),
+    ):
         console.print(f"  {what:<8} {path}")
     console.print(f"\nlook closer: venus tail --timeline {url}   venus replay --timeline {url}")
     return proof.same
@@ -75,7 +91,9 @@ def _wait_ready(supervisor: Supervisor, within_s: float = 60.0) -> None:
     while not supervisor.ready:
         supervisor.watch()
         if monotonic_s() > until:
-            raise VenusError(f"the flows did not start within {within_s:.0f} s; see {supervisor.log_dir}")
+            raise VenusError(
+                f"the flows did not start within {within_s:.0f} s; see {supervisor.log_dir}"
+            )
         pause.wait(0.1)
 
 
@@ -109,13 +127,16 @@ def _converse(supervisor: Supervisor, url: str, audio: AudioFile, console: Conso
 def summarise(story: Story, proof: SessionProof, took: float) -> str:
     """The session in a few lines."""
     turns = [t for t in story.turns.values() if t.end_us is not None]
-    latencies = sorted(us for r in story.responses.values() if (us := story.latency_us(r)) is not None)
+    latencies = sorted(
+        us for r in story.responses.values() if (us := story.latency_us(r)) is not None
+    )
     verdicts: dict[str, int] = {}
     for overlap in story.overlaps.values():
         verdicts[overlap.verdict] = verdicts.get(overlap.verdict, 0) + 1
     lines = [
         f"conversation   {clock(story.media_us)}, {len(turns)} turns of the user, {len(story.responses)} responses",
-        f"overlaps       {len(story.overlaps)}" + "".join(f", {n} {v}" for v, n in sorted(verdicts.items())),
+        f"overlaps       {len(story.overlaps)}"
+        + "".join(f", {n} {v}" for v, n in sorted(verdicts.items())),
     ]
     if latencies:
         middle = latencies[len(latencies) // 2]
@@ -136,5 +157,7 @@ def summarise(story: Story, proof: SessionProof, took: float) -> str:
         for response in story.responses.values():
             if response.turn == turn.turn and response.heard_text:
                 cut = " —" if response.how == "cancelled" else ""
-                lines.append(f"{clock(response.first_heard_us or 0):>7}  assistant  {response.heard_text}{cut}")
+                lines.append(
+                    f"{clock(response.first_heard_us or 0):>7}  assistant  {response.heard_text}{cut}"
+                )
     return "\n".join(lines)

@@ -18,7 +18,11 @@ class Loudspeaker:
 
     def follow(self, event: Event, now: int) -> None:
         """Take an event of the session, in causal order, at media time `now`."""
-        response = event.correlation if event.type == "response.speech" else getattr(event.data, "response", None)
+        response = (
+            event.correlation
+            if event.type == "response.speech"
+            else getattr(event.data, "response", None)
+        )
         if response is None:
             return
         match event.type:
@@ -43,7 +47,11 @@ class Loudspeaker:
 
     def next_ack(self) -> tuple[str, Ack] | None:
         """The earliest acknowledgement that is due, with its response."""
-        due = [(ack.at_us, name, ack) for name, p in self._playouts.items() if (ack := p.next_ack()) is not None]
+        due = [
+            (ack.at_us, name, ack)
+            for name, p in self._playouts.items()
+            if (ack := p.next_ack()) is not None
+        ]
         if not due:
             return None
         _, name, ack = min(due)

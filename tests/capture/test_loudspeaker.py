@@ -1,5 +1,6 @@
 """The loudspeaker's pure model: plays exactly a prefix, pauses and resumes at the very sample, acknowledges in order and never too much."""
 
+import itertools
 from typing import NamedTuple
 
 import pytest
@@ -62,7 +63,8 @@ def test_speech_is_acknowledged_at_its_start_on_the_way_and_when_it_is_played() 
 
 def test_a_pause_holds_at_the_sample_and_a_resume_goes_on_there() -> None:
     acks, playout = run(
-        [Act(0, "speech", RATE), Act(0, "start"), Act(300_000, "pause"), Act(2_000_000, "resume")], 2_100_000
+        [Act(0, "speech", RATE), Act(0, "start"), Act(300_000, "pause"), Act(2_000_000, "resume")],
+        2_100_000,
     )
     assert [a.state for a in acks] == ["playing", "paused", "playing"]
     held = acks[1].played_us
@@ -72,7 +74,15 @@ def test_a_pause_holds_at_the_sample_and_a_resume_goes_on_there() -> None:
 
 def test_c1_nothing_is_played_after_the_cut() -> None:
     """Ten seconds are queued when the interruption comes at 2 s."""
-    acks, playout = run([Act(0, "speech", 10 * RATE), Act(0, "start"), Act(2 * S, "cut"), Act(2_100_000, "speech", RATE)], 20 * S)
+    acks, playout = run(
+        [
+            Act(0, "speech", 10 * RATE),
+            Act(0, "start"),
+            Act(2 * S, "cut"),
+            Act(2_100_000, "speech", RATE),
+        ],
+        20 * S,
+    )
     assert acks[-1] == Ack(2 * S, 2 * S, "cut")
     assert playout.played_us(20 * S) == 2 * S
 
@@ -86,7 +96,9 @@ def test_c11_playback_begins_once_however_often_it_is_paused() -> None:
 
 
 def test_speech_that_comes_late_goes_on_where_it_ran_dry() -> None:
-    acks, _ = run([Act(0, "speech", RATE // 2), Act(0, "start"), Act(2 * S, "speech", RATE // 2)], 5 * S)
+    acks, _ = run(
+        [Act(0, "speech", RATE // 2), Act(0, "start"), Act(2 * S, "speech", RATE // 2)], 5 * S
+    )
     assert [(a.at_us, a.state) for a in acks] == [
         (0, "playing"),
         (500_000, "drained"),
@@ -96,7 +108,11 @@ def test_speech_that_comes_late_goes_on_where_it_ran_dry() -> None:
 
 
 ACTS = st.lists(
-    st.tuples(st.integers(0, 6 * S), st.sampled_from(["speech", "start", "pause", "resume", "cut"]), st.integers(0, 2 * RATE)),
+    st.tuples(
+        st.integers(0, 6 * S),
+        st.sampled_from(["speech", "start", "pause", "resume", "cut"]),
+        st.integers(0, 2 * RATE),
+    ),
     max_size=14,
 ).map(lambda rows: sorted(Act(*row) for row in rows))
 
@@ -108,7 +124,7 @@ def test_acknowledgements_rise_and_never_exceed_what_came(acts: list[Act], inter
     assert times == sorted(times) and played == sorted(played)
     assert all(p <= playout.received_us for p in played)
     assert playout.next_ack() is None, "an acknowledgement is still owed when all is over"
-    for earlier, later in zip(acks, acks[1:], strict=False):
+    for earlier, later in itertools.pairwise(acks):
         gained = later.played_us - earlier.played_us
         assert gained <= later.at_us - earlier.at_us + 100, "it played faster than time"
         if earlier.state != "playing":

@@ -84,7 +84,9 @@ def test_many_sessions_keep_their_order_on_any_number_of_workers(workers: int) -
             for queue in queues:
                 timeline.append([queue.pop(0) for _ in range(min(7, len(queue)))])
         results = prove(timeline)
-        assert digests_through_bytewax(timeline, workers=workers) == {n: r.digest for n, r in results.items()}
+        assert digests_through_bytewax(timeline, workers=workers) == {
+            n: r.digest for n, r in results.items()
+        }
         for name, session in sessions.items():
             expected = [e.type for e in session.events if KINDS[e.type] is Kind.DECISION]
             assert results[name].decisions == len(expected) == results[name].pending
@@ -114,7 +116,9 @@ def test_two_workers_share_the_partitions() -> None:
         timeline.append([Record(f"k{i}", LOG[0].headers, b"{}") for i in range(40)])
         stop, seen = threading.Event(), []
         flow = Dataflow("t")
-        source = TimelineSource(lambda: open_timeline("memory://shared?partitions=4"), (Lane.TIMELINE,), stop=stop)
+        source = TimelineSource(
+            lambda: open_timeline("memory://shared?partitions=4"), (Lane.TIMELINE,), stop=stop
+        )
         op.output("out", op.input("in", flow, source), CollectSink(seen.append))
         threading.Thread(target=_watch, args=(stop, lambda: len(seen) >= 40), daemon=True).start()
         cluster_main(flow, [], 0, worker_count_per_proc=2)
@@ -129,4 +133,7 @@ def test_the_sink_puts_media_on_the_media_lane(url: str) -> None:
     sink.close()
     with open_timeline(url) as timeline:
         assert [r.value for r in timeline.scan(Lane.MEDIA, 0)] == [b"\0\0"]
-        assert [r.headers for r in timeline.scan(Lane.TIMELINE, 0)] == [LOG[0].headers, LOG[1].headers]
+        assert [r.headers for r in timeline.scan(Lane.TIMELINE, 0)] == [
+            LOG[0].headers,
+            LOG[1].headers,
+        ]

@@ -25,11 +25,23 @@ def scripted(name: str = "s") -> Session:
         transcript=lambda r: said.get(int(r.data.turn.removeprefix("turn-")), "and so on"),
         reply="This is the answer to your question. It is somewhat longer than you would think, is it not so.",
     )
-    return session.silence(500).speak(1000).silence(2200).speak(300).silence(2000).speak(400).silence(3000).close()
+    return (
+        session.silence(500)
+        .speak(1000)
+        .silence(2200)
+        .speak(300)
+        .silence(2000)
+        .speak(400)
+        .silence(3000)
+        .close()
+    )
 
 
 def stored(records: list[Record], start: int = 0) -> list[StoredRecord]:
-    return [StoredRecord(Lane.TIMELINE, 0, start + i, 0, r.key, r.headers, r.value) for i, r in enumerate(records)]
+    return [
+        StoredRecord(Lane.TIMELINE, 0, start + i, 0, r.key, r.headers, r.value)
+        for i, r in enumerate(records)
+    ]
 
 
 def run(inputs: list[Event]) -> list[Record]:
@@ -52,7 +64,9 @@ def test_it_decides_what_the_fold_decides() -> None:
     assert [decode(r).type for r in DECISIONS] == [
         e.type for e in scripted().events if KINDS[e.type] is Kind.DECISION
     ]
-    assert {"response.cancelled", "floor.resumed", "session.ended"} <= {decode(r).type for r in DECISIONS}
+    assert {"response.cancelled", "floor.resumed", "session.ended"} <= {
+        decode(r).type for r in DECISIONS
+    }
 
 
 def test_reading_its_own_decisions_back_changes_nothing() -> None:

@@ -27,13 +27,17 @@ SESSIONS = 3
 KILLS = 6
 
 
-def test_killed_flows_lose_and_double_nothing(running: Running, database: str, triton: LocalTriton) -> None:
+def test_killed_flows_lose_and_double_nothing(
+    running: Running, database: str, triton: LocalTriton
+) -> None:
     rng = random.Random(7)
     failed: list[BaseException] = []
 
     def play(name: str) -> None:
         try:
-            options = DeviceOptions(speed=None, policy={"response.max_tokens": "6"}, ended_within_s=120)
+            options = DeviceOptions(
+                speed=None, policy={"response.max_tokens": "6"}, ended_within_s=120
+            )
             with timeline_at(database) as timeline, AudioFile(TRACK) as audio:
                 Device(timeline, name, audio, options).run()
         except BaseException as error:
@@ -67,10 +71,14 @@ def test_killed_flows_lose_and_double_nothing(running: Running, database: str, t
         idle.close()
         results = prove_both(timeline)
         assert {name: r.difference for name, r in results.items() if not r.same} == {}
-        assert all(r.ended and r.pending == 0 for r in results.values()) and len(results) == SESSIONS
+        assert (
+            all(r.ended and r.pending == 0 for r in results.values()) and len(results) == SESSIONS
+        )
         events = [decode(r) for r in timeline.scan(Lane.TIMELINE, 0)]
     decided = [e.id for e in events if KINDS[e.type] is Kind.DECISION]
-    assert len(decided) == len(set(decided)), "a decision is in the log twice, though one process writes at a time"
+    assert len(decided) == len(set(decided)), (
+        "a decision is in the log twice, though one process writes at a time"
+    )
     requests = {e.id for e in events if e.type in REQUESTS}
     terminals = [e.cause for e in events if e.type in TERMINALS]
     assert requests == set(terminals) and len(terminals) == len(requests)

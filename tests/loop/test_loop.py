@@ -66,7 +66,11 @@ def windows(timeline: Timeline, session: str) -> list[bytes]:
 
 
 def turns(timeline: Timeline, session: str) -> list[tuple[str, int | None, Any]]:
-    return [(e.type, e.mediatime, e.data) for e in events(timeline, session) if e.type.startswith(("turn.", "speech.st"))]
+    return [
+        (e.type, e.mediatime, e.data)
+        for e in events(timeline, session)
+        if e.type.startswith(("turn.", "speech.st"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +82,21 @@ def loop(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_spoken_question_gets_a_spoken_answer(loop: Timeline, triton: LocalTriton, name: str, tmp_path: Path) -> None:
-    story = play(loop, f"q-{name}", recording(name), speed=None, policy={"response.max_tokens": "32"})
+def test_a_spoken_question_gets_a_spoken_answer(
+    loop: Timeline, triton: LocalTriton, name: str, tmp_path: Path
+) -> None:
+    story = play(
+        loop, f"q-{name}", recording(name), speed=None, policy={"response.max_tokens": "32"}
+    )
     assert story.end == "closed" and not story.failures
     (turn,) = story.turns.values()
     assert QUESTIONS[name] <= set(words(turn.text))
     (response,) = story.responses.values()
     assert response.how == "ended" and response.heard_text
     assert response.heard_us > 500_000
-    said = _transcript_of_the_answer(render_mix(loop, f"q-{name}", tmp_path / "mix.wav"), triton.url)
+    said = _transcript_of_the_answer(
+        render_mix(loop, f"q-{name}", tmp_path / "mix.wav"), triton.url
+    )
     written = words(response.heard_text)
     understood = sum(word in said for word in written) / len(written)
     assert understood >= 0.7, f"heard {said} for {written}"
@@ -101,7 +111,9 @@ def _transcript_of_the_answer(path: Path, triton_url: str) -> list[str]:
 
     async def ask() -> str:
         async with ModelClient(triton_url) as client:
-            return (await client.transcribe(answer[max(0, loud[0] - 3200) : loud[-1] + 3200], "en")).text
+            return (
+                await client.transcribe(answer[max(0, loud[0] - 3200) : loud[-1] + 3200], "en")
+            ).text
 
     return words(asyncio.run(ask()))
 
@@ -116,8 +128,12 @@ def test_any_chunk_size_gives_the_same_windows_and_turns(loop: Timeline) -> None
     for name in sizes:
         heard = windows(loop, f"chunk-{name}")
         common = min(len(heard), len(reference_windows))
-        assert heard[:common] == reference_windows[:common], f"windows differ at chunks of {name} ms"
-        assert turns(loop, f"chunk-{name}") == reference_turns, f"turns differ at chunks of {name} ms"
+        assert heard[:common] == reference_windows[:common], (
+            f"windows differ at chunks of {name} ms"
+        )
+        assert turns(loop, f"chunk-{name}") == reference_turns, (
+            f"turns differ at chunks of {name} ms"
+        )
 
 
 def test_interleaved_sessions_get_what_each_gets_alone(loop: Timeline) -> None:
@@ -127,7 +143,8 @@ def test_interleaved_sessions_get_what_each_gets_alone(loop: Timeline) -> None:
     play(loop, "alone-a", a, speed=None)
     play(loop, "alone-b", b, speed=None)
     threads = [
-        threading.Thread(target=_play_apart, args=(loop.url, f"both-{name}", path)) for name, path in (("a", a), ("b", b))
+        threading.Thread(target=_play_apart, args=(loop.url, f"both-{name}", path))
+        for name, path in (("a", a), ("b", b))
     ]
     for thread in threads:
         thread.start()
@@ -147,7 +164,9 @@ def _play_apart(url: str, session: str, path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["two_speakers.wav", "jfk.flac"])
 def test_long_recordings_run_through(loop: Timeline, name: str) -> None:
-    story = play(loop, f"long-{name}", recording(name), speed=None, policy={"response.max_tokens": "4"})
+    story = play(
+        loop, f"long-{name}", recording(name), speed=None, policy={"response.max_tokens": "4"}
+    )
     assert story.end == "closed" and story.rejected == 0
     assert story.turns
 
@@ -169,7 +188,9 @@ def test_every_session_of_these_tests_replays(loop: Timeline) -> None:
 
 
 @pytest.mark.kafka
-def test_kafka_gives_the_same_as_sqlite(loop: Timeline, running: Running, kafka_broker: Broker) -> None:
+def test_kafka_gives_the_same_as_sqlite(
+    loop: Timeline, running: Running, kafka_broker: Broker
+) -> None:
     path = recording("weather_question.wav")
     play(loop, "same", path, speed=None)
     url = f"kafka://{kafka_broker.server}/{kafka_broker.topic()}?partitions=2"

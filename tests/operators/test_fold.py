@@ -24,7 +24,15 @@ def story(session: Session) -> list[tuple[str, int | None, Any]]:
 
 
 def spoken(session: Session) -> Session:
-    return session.silence(500).speak(1000).silence(2500).speak(300).silence(3000).speak(1500).silence(8000)
+    return (
+        session.silence(500)
+        .speak(1000)
+        .silence(2500)
+        .speak(300)
+        .silence(3000)
+        .speak(1500)
+        .silence(8000)
+    )
 
 
 def transcripts(request: Event) -> str:
@@ -54,11 +62,20 @@ def test_asap_decisions_do_not_depend_on_when_answers_arrive(seed: int, flood: b
     session.acknowledge = lambda until: None  # type: ignore[method-assign]
     steps = [lambda: spoken(session)] if flood else []
     if not flood:
-        spans = [(session.silence, 500), (session.speak, 1000), (session.silence, 2500), (session.speak, 300)]
+        spans = [
+            (session.silence, 500),
+            (session.speak, 1000),
+            (session.silence, 2500),
+            (session.speak, 300),
+        ]
         spans += [(session.silence, 3000), (session.speak, 1500), (session.silence, 8000)]
         steps = [lambda f=f, ms=ms: f(ms) for f, ms in spans]
     while steps or session.open or _ack_due(session):
-        choices = (["step"] if steps else []) + (["answer"] if session.open else []) + (["ack"] if _ack_due(session) else [])
+        choices = (
+            (["step"] if steps else [])
+            + (["answer"] if session.open else [])
+            + (["ack"] if _ack_due(session) else [])
+        )
         match rng.choice(choices):
             case "step":
                 steps.pop(0)()
@@ -83,7 +100,11 @@ def test_repeats_of_any_record_change_nothing(data: st.DataObject) -> None:
     expected = story(source)
     fold, seen = SessionFold("s"), []
     for i, event in enumerate(source.inputs):
-        again = [event] + ([source.inputs[data.draw(st.integers(0, i))]] if data.draw(st.integers(0, 9)) == 0 else [])
+        again = [event] + (
+            [source.inputs[data.draw(st.integers(0, i))]]
+            if data.draw(st.integers(0, 9)) == 0
+            else []
+        )
         for one in again:
             for step in fold.feed(one):
                 if step.fate == "applied":
@@ -93,7 +114,11 @@ def test_repeats_of_any_record_change_nothing(data: st.DataObject) -> None:
 
 def test_inputs_wait_for_the_configuration_and_are_bounded() -> None:
     source = Session().observe(TextInput(text="hello"))
-    opened, configured, text = source.inputs[0], source.inputs[1], source.inputs[2]._replace(sequence=None)
+    opened, configured, text = (
+        source.inputs[0],
+        source.inputs[1],
+        source.inputs[2]._replace(sequence=None),
+    )
     fold = SessionFold("s")
     assert fold.feed(text) == []
     assert fold.feed(opened) == []
@@ -112,7 +137,8 @@ def test_inputs_wait_for_the_configuration_and_are_bounded() -> None:
 def test_a_record_that_fills_a_declared_gap_is_late() -> None:
     session = Session(hold=KINDS_OF_REQUESTS)
     texts = [
-        Event("text.input", "s", f"t{n}", "other", TextInput(text=str(n)), None, sequence=n) for n in (0, 3, 1, 3, 4)
+        Event("text.input", "s", f"t{n}", "other", TextInput(text=str(n)), None, sequence=n)
+        for n in (0, 3, 1, 3, 4)
     ]
     fates = [step.fate for event in texts for step in session.fold.feed(event)]
     assert fates == ["applied", "applied", "late", "repeat", "applied"]
@@ -140,10 +166,16 @@ def test_a_close_that_overtakes_the_windows_waits_for_them() -> None:
     """A device that sends a file at once closes long before perception has come to its end."""
     expected = story(spoken(Session(pacing="asap", playback="assumed")).close())
     source = spoken(Session(pacing="asap", playback="assumed")).close()
-    early = [e for e in source.inputs if e.type in ("session.opened", "session.configured", "session.closed")]
+    early = [
+        e
+        for e in source.inputs
+        if e.type in ("session.opened", "session.configured", "session.closed")
+    ]
     fold, seen = SessionFold("s"), []
     for event in [*early, *(e for e in source.inputs if e not in early)]:
-        for step in fold.feed(event._replace(sequence=None) if event.type == "session.closed" else event):
+        for step in fold.feed(
+            event._replace(sequence=None) if event.type == "session.closed" else event
+        ):
             if step.fate == "applied":
                 seen += [(e.type, e.mediatime, e.data) for e in (step.input, *step.decisions)]
     assert seen == expected

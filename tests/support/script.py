@@ -66,7 +66,9 @@ class Session:
             operators=operator_versions(),
             models={},
         )
-        self.feed(Event(configured.TYPE, name, "configured", "perception", configured, None, "opened"))
+        self.feed(
+            Event(configured.TYPE, name, "configured", "perception", configured, None, "opened")
+        )
 
     # --- what happens
 
@@ -95,7 +97,16 @@ class Session:
         )
         self._hops = []
         self.at += WINDOW_US
-        self.feed(Event(data.TYPE, self.name, ids.window_id(self.name, "mic", 0, first), "perception", data, self.at))
+        self.feed(
+            Event(
+                data.TYPE,
+                self.name,
+                ids.window_id(self.name, "mic", 0, first),
+                "perception",
+                data,
+                self.at,
+            )
+        )
         self.acknowledge(self.at)
 
     def observe(self, data: Any, at: int | None = None) -> "Session":
@@ -103,7 +114,17 @@ class Session:
         sequence = self._sequence
         self._sequence += 1
         id_ = ids.observation_id(self.name, "device", sequence, data.TYPE)
-        self.feed(Event(data.TYPE, self.name, id_, "device", data, self.at if at is None else at, sequence=sequence))
+        self.feed(
+            Event(
+                data.TYPE,
+                self.name,
+                id_,
+                "device",
+                data,
+                self.at if at is None else at,
+                sequence=sequence,
+            )
+        )
         return self
 
     def tick(self, ms: int) -> "Session":
@@ -153,32 +174,53 @@ class Session:
     def outcome(self, request: Event, data: Any, index: int = 0, type_: str | None = None) -> Event:
         name = type_ or data.TYPE
         id_ = ids.outcome_id(request.id, 1, name, index)
-        return Event(name, self.name, id_, "inference", data, None, request.id, request.correlation, index)
+        return Event(
+            name, self.name, id_, "inference", data, None, request.id, request.correlation, index
+        )
 
     def outcomes(self, request: Event) -> list[Event]:
         data = request.data
         match REQUESTS[request.type]:
             case "endpoint":
                 p = self.endpoint(request) if callable(self.endpoint) else self.endpoint
-                return [] if p is None else [self.outcome(request, EndpointPredicted(turn=data.turn, probability=p))]
+                return (
+                    []
+                    if p is None
+                    else [self.outcome(request, EndpointPredicted(turn=data.turn, probability=p))]
+                )
             case "transcript":
                 text = self.transcript(request) if callable(self.transcript) else self.transcript
-                return [] if text is None else [self.outcome(request, TranscriptFinal(turn=data.turn, text=text))]
+                return (
+                    []
+                    if text is None
+                    else [self.outcome(request, TranscriptFinal(turn=data.turn, text=text))]
+                )
             case "generate":
                 half = len(self.reply) // 2
                 return [
-                    self.outcome(request, ResponseText(response=data.response, text=self.reply[:half]), 0),
-                    self.outcome(request, ResponseText(response=data.response, text=self.reply[half:]), 1),
+                    self.outcome(
+                        request, ResponseText(response=data.response, text=self.reply[:half]), 0
+                    ),
+                    self.outcome(
+                        request, ResponseText(response=data.response, text=self.reply[half:]), 1
+                    ),
                     self.outcome(
                         request,
-                        GenerationCompleted(response=data.response, text=self.reply, tokens=9, finish_reason="stop"),
+                        GenerationCompleted(
+                            response=data.response, text=self.reply, tokens=9, finish_reason="stop"
+                        ),
                     ),
                 ]
             case _:
                 samples = len(data.text) * self.speech_us_per_char * RATE // 1_000_000
                 pcm = Pcm(RATE, 1, bytes(2 * samples))
-                done = SpeechCompleted(response=data.response, index=data.index, duration_us=pcm.duration_us)
-                return [self.outcome(request, pcm, 0, "response.speech"), self.outcome(request, done)]
+                done = SpeechCompleted(
+                    response=data.response, index=data.index, duration_us=pcm.duration_us
+                )
+                return [
+                    self.outcome(request, pcm, 0, "response.speech"),
+                    self.outcome(request, done),
+                ]
 
     def _play(self, event: Event) -> None:
         if self.fold.config is None or self.fold.config.playback != "acknowledged":
@@ -211,7 +253,9 @@ class Session:
             if ack is None or ack.at_us > until:
                 return
             self.playout.take_ack(ack)
-            data = PlaybackAck(response=self.playout.response, played_us=ack.played_us, state=ack.state)
+            data = PlaybackAck(
+                response=self.playout.response, played_us=ack.played_us, state=ack.state
+            )
             self.observe(data, ack.at_us)
 
     # --- looking

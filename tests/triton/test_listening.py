@@ -51,7 +51,9 @@ def test_the_picture_that_the_endpoint_model_sees_is_that_of_transformers(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     # The module belongs to the server's own process; here it only lends its function.
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", types.ModuleType("triton_python_backend_utils"))
+    monkeypatch.setitem(
+        sys.modules, "triton_python_backend_utils", types.ModuleType("triton_python_backend_utils")
+    )
     spec = util.spec_from_file_location("endpoint_model", REPOSITORY / "smart_turn/1/model.py")
     assert spec is not None
     assert spec.loader is not None
@@ -94,7 +96,9 @@ def test_a_question_is_understood_with_word_times(
     assert "".join(word.text for word in heard.words) == heard.text.replace(" ", "")
 
 
-def test_a_spoken_number_keeps_its_digits(triton: LocalTriton, recording: Callable[[str], Array]) -> None:
+def test_a_spoken_number_keeps_its_digits(
+    triton: LocalTriton, recording: Callable[[str], Array]
+) -> None:
     audio = recording("check_order_12345.wav")
     heard = ask(triton, lambda client: client.transcribe(audio))
     assert [letter for letter in heard.text if letter.isdigit()] == list("12345")
@@ -107,7 +111,9 @@ def test_nothing_is_heard_in_silence(triton: LocalTriton, samples: int) -> None:
     assert heard == Transcript("", "en", (), samples * 1_000_000 // 16_000, 1.0, 0.0)
 
 
-def test_nothing_is_heard_in_noise_or_babble(triton: LocalTriton, recording: Callable[[str], Array]) -> None:
+def test_nothing_is_heard_in_noise_or_babble(
+    triton: LocalTriton, recording: Callable[[str], Array]
+) -> None:
     noise = (np.random.default_rng(0).standard_normal(32_000) * 300).astype(np.int16)
     assert ask(triton, lambda client: client.transcribe(noise)).text == ""
     babble = recording("people_talking.wav")[: 16_000 * 8]

@@ -66,7 +66,9 @@ def silero(audio: Array) -> Array:
     return np.array(found)
 
 
-def test_probabilities_are_those_of_silero_itself(vad: VadClient, recording: Callable[[str], Array]) -> None:
+def test_probabilities_are_those_of_silero_itself(
+    vad: VadClient, recording: Callable[[str], Array]
+) -> None:
     audio = recording("check_order_12345.wav")
     audio = audio[: len(audio) // WINDOW * WINDOW]
     found, _ = listen(vad, audio[None])
@@ -117,7 +119,9 @@ def test_a_wrong_shape_is_refused(
     vad: VadClient, audio: tuple[int, ...], context: tuple[int, ...], state: tuple[int, ...]
 ) -> None:
     with pytest.raises(ModelRejected, match="silero_vad at grpc://"):
-        vad.infer(np.zeros(audio, np.int16), np.zeros(context, np.float32), np.zeros(state, np.float32))
+        vad.infer(
+            np.zeros(audio, np.int16), np.zeros(context, np.float32), np.zeros(state, np.float32)
+        )
 
 
 def test_a_wrong_type_is_refused_before_it_is_sent(vad: VadClient) -> None:

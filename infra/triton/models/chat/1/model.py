@@ -149,7 +149,9 @@ class TritonPythonModel:
         wish |= {key: value for key, value in json.loads(data).items() if value is not None}
         if not wish["messages"] or int(wish["max_tokens"]) < 1 or float(wish["temperature"]) < 0:
             raise ValueError("at least one message, max_tokens >= 1 and temperature >= 0 required")
-        prompt = self.tokenizer.apply_chat_template(wish["messages"], add_generation_prompt=True, tokenize=False)
+        prompt = self.tokenizer.apply_chat_template(
+            wish["messages"], add_generation_prompt=True, tokenize=False
+        )
         ids = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         room = self.room - len(ids)
         if room < 1:

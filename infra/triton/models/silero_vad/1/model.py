@@ -43,10 +43,14 @@ def model_path(parameters: dict[str, Any]) -> Path:
     if not chosen:
         package = importlib.util.find_spec("silero_vad")
         if package is None or package.origin is None:
-            raise FileNotFoundError("silero_vad: no model, run: pip install --no-deps 'silero-vad>=6.2.3'")
+            raise FileNotFoundError(
+                "silero_vad: no model, run: pip install --no-deps 'silero-vad>=6.2.3'"
+            )
         chosen = Path(package.origin).parent / "data" / "silero_vad_16k_sequence.onnx"
     if not Path(chosen).is_file():
-        raise FileNotFoundError(f"silero_vad: no file {chosen} (6.2.3 and later have it; setting VENUS_VAD_MODEL)")
+        raise FileNotFoundError(
+            f"silero_vad: no file {chosen} (6.2.3 and later have it; setting VENUS_VAD_MODEL)"
+        )
     return Path(chosen)
 
 
@@ -158,8 +162,12 @@ class TritonPythonModel:
         batch = len(audio)
         shapes = (audio.shape, context.shape, state.shape)
         if shapes != ((batch, HOPS * HOP), (batch, CONTEXT), (batch, 2, 128)):
-            message = f"silero_vad: [B,{HOPS * HOP}], [B,{CONTEXT}], [B,2,128] required, {shapes} came"
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))
+            message = (
+                f"silero_vad: [B,{HOPS * HOP}], [B,{CONTEXT}], [B,2,128] required, {shapes} came"
+            )
+            return pb_utils.InferenceResponse(
+                error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG)
+            )
         samples = np.empty((batch, CONTEXT + HOPS * HOP), np.float32)
         samples[:, :CONTEXT] = context
         np.divide(audio, np.float32(32768), out=samples[:, CONTEXT:])

@@ -37,7 +37,9 @@ def model_path(parameters: dict[str, Any]) -> Path:
         folder = Path(package.origin).parent / "audio" / "turn" / "smart_turn" / "data"
         chosen = folder / "smart-turn-v3.2-cpu.onnx"
     if not Path(chosen).is_file():
-        raise FileNotFoundError(f"smart_turn: no model file {chosen} (setting VENUS_ENDPOINT_MODEL)")
+        raise FileNotFoundError(
+            f"smart_turn: no model file {chosen} (setting VENUS_ENDPOINT_MODEL)"
+        )
     return Path(chosen)
 
 

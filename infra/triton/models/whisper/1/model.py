@@ -138,7 +138,9 @@ class TritonPythonModel:
         return result_of([s for s in found if kept(s)], info.language, duration_us, no_speech)
 
 
-def result_of(segments: list[Any], language: str, duration_us: int, no_speech: float) -> dict[str, Any]:
+def result_of(
+    segments: list[Any], language: str, duration_us: int, no_speech: float
+) -> dict[str, Any]:
     """The answer's JSON. Word times are held inside the clip: the model counts the silence that it adds behind."""
     words = [
         {
