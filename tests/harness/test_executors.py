@@ -1,0 +1,265 @@
+"""Executors as a real flow runs them: skills in worker processes, agents speaking JSON lines, and what they may not do."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.effect_runner import EffectRunner
+from flows.effects import EffectDesk, Produced
+from flows.work_effects import Executors, work_effects
+from infra.blobs import BlobStore
+from infra.harness.pool import SkillPool
+from infra.harness.skills import SkillSet, skill
+from infra.harness.subprocess import AgentCommand, SubprocessAgents
+from infra.harness.toolbox import Toolbox
+from infra.timeline import Timeline, open_timeline
+from schemas.errors import BadInput
+from schemas.record import Lane
+from tests.harness.support import append, cancelling, outcomes, queued, skills_file
+
+pytestmark = pytest.mark.flow
+
+
+class Harness:
+    """A desk with real executors on a memory timeline."""
+
+    def __init__(self, toolbox: Toolbox, folder: Path, secrets: tuple[str, ...] = ()) -> None:
+        self.log: Timeline = open_timeline("memory://")
+        self.folder = folder
+        self.blobs = BlobStore(str(folder / "blobs"))
+        self.runner = EffectRunner("test")
+        executors = Executors(toolbox, None, self.blobs, folder / "work", secrets)
+        self.desk = EffectDesk(work_effects(executors), self.runner, "harness/test")
+        self.toolbox = toolbox
+        self._read = 0
+
+    def turn(self) -> None:
+        records: list[Any] = []
+        for produced in self.runner.drain():
+            assert isinstance(produced, Produced)
+            records += self.desk.take(produced)
+        for record in list(self.log.scan(Lane.TIMELINE, 0, self._read)):
+            self._read = record.offset + 1
+            records += self.desk.read(record)
+        if records:
+            self.log.append(records)
+
+    def until(self, done: Callable[[], bool], within_s: float = 30.0) -> None:
+        end = time.monotonic() + within_s
+        while not done():
+            assert time.monotonic() < end, [(e.type, e.data) for e in outcomes(self.log)]
+            self.turn()
+            time.sleep(0.005)
+
+    def run(self, *requests: Any, within_s: float = 30.0) -> dict[str, Any]:
+        """Work → its end."""
+        append(self.log, *requests)
+        self.until(lambda: len(self.ends()) == len(requests), within_s)
+        return self.ends()
+
+    def ends(self) -> dict[str, Any]:
+        return {
+            e.data.work: e.data
+            for e in outcomes(self.log)
+            if e.type in ("work.completed", "work.failed", "work.cancelled")
+        }
+
+    def of(self, type_: str) -> list[Any]:
+        return [e.data for e in outcomes(self.log) if e.type == type_]
+
+    def close(self) -> None:
+        self.runner.call(self.toolbox.close())
+        self.runner.close()
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    skills = SkillSet([skills_file(tmp_path)], installed=False)
+    environment = {"PATH": os.environ["PATH"], "SHOWN": "yes"}
+    agents = {
+        "agent": AgentCommand(
+            "agent", (sys.executable, "-u", "-c", AGENT), env={"TOKEN": "s3cret-token"}
+        ),
+        "mute": AgentCommand(
+            "mute", (sys.executable, "-c", "import sys; sys.stdin.read()"), timeout_s=0.5
+        ),
+        "missing": AgentCommand("missing", ("/no/such/program",)),
+    }
+    toolbox = Toolbox(
+        [SkillPool(skills, environment), SubprocessAgents(agents, os.environ["PATH"])]
+    )
+    made = Harness(toolbox, tmp_path, ("s3cret-token",))
+    yield made
+    made.close()
+
+
+AGENT = """
+import json, os, sys
+task = json.loads(sys.stdin.readline())["task"]
+print("not json")
+print(json.dumps(["no object"]))
+print(json.dumps({"progress": "thinking about " + task["query"]}))
+open("made.txt", "w").write("made")
+print(json.dumps({"artifact": {"path": "made.txt", "media_type": "text/plain"}}))
+print(json.dumps({"result": "did " + task["query"] + " with " + os.environ["TOKEN"]}))
+print(json.dumps({"result": "a second answer"}))
+"""
+
+
+def test_a_skill_gets_checked_arguments_and_answers(harness: Harness) -> None:
+    ends = harness.run(
+        queued("w1", "echo", {"text": "hello"}),
+        queued("w2", "echo", {"txt": "hello"}),
+        queued("w3", "no_such_skill"),
+        queued("w4", "prints"),
+    )
+    assert ends["w1"].result == "hello"
+    assert (ends["w2"].reason, ends["w3"].reason) == ("rejected", "rejected")
+    assert "text" in ends["w2"].message
+    assert json.loads(ends["w4"].result) == {"answer": 42}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "message"),
+    [
+        ("raises", "error", "no luck"),
+        ("dies", "error", "exit code 3"),
+        ("late", "timed_out", "0.5 s"),
+    ],
+)
+def test_a_skill_that_fails_has_one_end(
+    harness: Harness, name: str, reason: str, message: str
+) -> None:
+    ends = harness.run(queued("w1", name))
+    assert ends["w1"].reason == reason and message in ends["w1"].message
+    assert len(harness.of("work.running")) == 1
+    # The pool is none the worse for it.
+    assert (
+        harness.run(queued("w1", name), queued("w2", "echo", {"text": "on"}))["w2"].result == "on"
+    )
+
+
+def test_a_cancelled_skill_is_stopped_at_once(harness: Harness) -> None:
+    append(harness.log, queued("w1", "slow", {"s": 50}))
+    harness.until(lambda: bool(harness.of("work.progress")))
+    started = time.monotonic()
+    append(harness.log, cancelling("w1"))
+    harness.until(lambda: bool(harness.ends()))
+    assert time.monotonic() - started < 3 and harness.of("work.cancelled")
+
+
+def test_no_more_than_eight_run_at_once_and_all_end(harness: Harness) -> None:
+    requests = [queued(f"w{i}", "slow", {"s": 0.3}, session=f"s{i % 3}") for i in range(12)]
+    ends = harness.run(*requests, within_s=60)
+    assert all(e.result == "slept" for e in ends.values()) and len(ends) == 12
+
+
+def test_a_result_is_cut_and_told_so(harness: Harness) -> None:
+    end = harness.run(queued("w1", "huge"))["w1"]
+    assert len(end.result) == 3_000 and end.truncated
+
+
+def test_artifacts_leave_the_workspace_and_nothing_else_does(harness: Harness) -> None:
+    end = harness.run(queued("w1", "files", {"text": "a note"}))["w1"]
+    assert "note.txt" in end.result
+    (artifact,) = harness.of("work.artifact")
+    assert artifact.name == "note.txt" and artifact.media_type == "text/plain"
+    assert harness.blobs.get(artifact.digest) == b"a note"
+    event = next(e for e in outcomes(harness.log) if e.type == "work.artifact")
+    assert event.dataref == artifact.digest
+    assert list((harness.folder / "work").iterdir()) == [], "a workspace goes with its work"
+
+
+def test_skills_see_only_the_environment_that_is_meant_for_them(
+    harness: Harness, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("VENUS_CHAT_KEY", "secret")
+    shown = harness.run(queued("w1", "env"))["w1"].result.split()
+    assert "SHOWN" in shown and "VENUS_CHAT_KEY" not in shown
+
+
+def test_an_agent_in_a_process_of_its_own(harness: Harness) -> None:
+    end = harness.run(queued("w1", "agent", query="write a poem"))["w1"]
+    assert end.result == "did write a poem with [secret]", "no secret reaches the log"
+    assert [p.text for p in harness.of("work.progress")] == ["thinking about write a poem"]
+    assert harness.blobs.get(harness.of("work.artifact")[0].digest) == b"made"
+
+
+def test_agents_that_hang_or_are_missing(harness: Harness) -> None:
+    ends = harness.run(queued("w1", "mute"), queued("w2", "missing"))
+    assert (ends["w1"].reason, ends["w2"].reason) == ("timed_out", "unavailable")
+
+
+def test_what_is_not_allowed_is_not_called(harness: Harness) -> None:
+    ends = harness.run(queued("w1", "echo", {"text": "x"}, allow=("slow", "time.*")))
+    assert ends["w1"].reason == "rejected" and "not allowed" in ends["w1"].message
+
+
+def test_a_general_task_without_an_agent_says_what_is_missing(harness: Harness) -> None:
+    end = harness.run(queued("w1", None, route="general"))["w1"]
+    assert end.reason == "rejected" and "chat endpoint" in end.message
+
+
+def test_warm_workers_answer_fast(harness: Harness) -> None:
+    harness.run(queued("w0", "echo", {"text": "warm"}))
+    started = time.monotonic()
+    append(harness.log, queued("w1", "echo", {"text": "x"}))
+    harness.until(lambda: "w1" in harness.ends())
+    assert time.monotonic() - started < 0.5
+
+
+def test_a_skill_is_declared_with_a_model_of_its_arguments() -> None:
+    with pytest.raises(BadInput, match="pydantic"):
+
+        @skill("wrong", "No model.")
+        def wrong(text: str) -> str:
+            return text
+
+    with pytest.raises(BadInput, match="name"):
+        skill("two words", "…")
+    with pytest.raises(BadInput, match="cannot be imported"):
+        SkillSet(["no_such_module_at_all"])
+
+
+def test_phrases_of_a_skill_become_intent_rules() -> None:
+    from schemas.policy import Policy
+
+    rules = SkillSet(["flows.demo.skills"], installed=False).intents()
+    policy = Policy().with_changes({"work.intents": rules})
+    assert {r.skill for r in policy.work.intents} == {"weather", "order_status"}
+
+
+def test_blobs_are_known_by_their_hash(tmp_path: Path) -> None:
+    from infra.blobs import BlobError
+
+    store = BlobStore(f"file://{tmp_path}/blobs")
+    reference = store.put(b"data")
+    assert store.put(b"data") == reference and store.get(reference) == b"data"
+    for wrong in ("sha256:../../etc/passwd", "x", "sha256:" + "0" * 64):
+        with pytest.raises(BlobError):
+            store.get(wrong)
+    next((tmp_path / "blobs").rglob(reference[7:])).write_bytes(b"other")
+    with pytest.raises(BlobError, match="damaged"):
+        store.get(reference)
+
+
+def test_asyncio_is_not_blocked_by_a_busy_skill(harness: Harness) -> None:
+    append(harness.log, queued("w1", "busy", {"s": 1.0}), queued("w2", "busy", {"s": 1.0}))
+    harness.until(lambda: len(harness.of("work.running")) == 2)
+
+    async def longest_gap() -> float:
+        worst, last = 0.0, time.monotonic()
+        for _ in range(100):
+            await asyncio.sleep(0.005)
+            worst, last = max(worst, time.monotonic() - last), time.monotonic()
+        return worst
+
+    assert harness.runner.call(longest_gap()) < 0.25
+    harness.until(lambda: len(harness.ends()) == 2)
