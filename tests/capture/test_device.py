@@ -1,0 +1,152 @@
+"""The capture device on a whole session: paced and as fast as possible, answered, interrupted, stopped, restarted."""
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from flows.capture import Device, DeviceOptions
+from infra.capture.audiofile import AudioFile
+from infra.timeline import Timeline, open_timeline
+from operators.fold import Applied
+from schemas.envelope import Event
+from schemas.record import Lane
+from tests.capture.runtime import REPLY, Runtime, decisions, logged
+
+pytestmark = pytest.mark.flow
+
+RATE = 16_000
+QUESTION = ((0.5, False), (1.0, True), (1.0, False))
+INTERRUPTING = ((0.5, False), (1.0, True), (3.0, False), (1.5, True), (0.5, False))
+"""Seconds of quiet and of speech: the second speech falls into the answer to the first."""
+MURMURING = ((0.5, False), (1.0, True), (3.0, False), (0.35, True), (0.5, False))
+
+
+def recording(path: Path, parts: tuple[tuple[float, bool], ...], rate: int = RATE) -> Path:
+    """A file with loud noise where somebody speaks."""
+    rng = np.random.default_rng(7)
+    sound = [rng.standard_normal(round(s * rate)) * (3000 if loud else 10) for s, loud in parts]
+    soundfile.write(path, np.concatenate(sound).astype(np.int16), rate)
+    return path
+
+
+def play(
+    timeline: Timeline,
+    path: Path,
+    session: str = "s",
+    stop: Callable[[], bool] = lambda: False,
+    on_applied: Callable[[Applied], None] = lambda _: None,
+    **options: Any,
+) -> Device:
+    with AudioFile(path) as audio:
+        device = Device(timeline, session, audio, DeviceOptions(**options), on_applied)
+        device.run(stop)
+    return device
+
+
+def of(timeline: Timeline, *types: str, session: str = "s") -> list[Event]:
+    return [e for e in logged(timeline, session) if e.type in types]
+
+
+def conversation(
+    path: Path, seed: int | None, parts: Any = QUESTION, **options: Any
+) -> tuple[list[Any], list[Any], int | None, int]:
+    """An asap run: decisions, acknowledgements, the close's media time, and the samples sent."""
+    rng = random.Random(seed)
+    slow = (lambda _: rng.random() * 0.15) if seed is not None else (lambda _: 0.0)
+    said = {2: "no, that is not what I meant"} if parts is INTERRUPTING else {2: "mhm"}
+    with open_timeline("memory://") as timeline:
+        with Runtime(timeline, delay=slow, hears=lambda n: said.get(n, "what is this")):
+            play(timeline, recording(path, parts), speed=None, **options)
+        acks = [(e.mediatime, e.data) for e in of(timeline, "playback.ack")]
+        (closed,) = of(timeline, "session.closed")
+        samples = sum(e.data.samples for e in logged(timeline, "s", Lane.MEDIA))
+        return decisions(timeline, "s"), acks, closed.mediatime, samples
+
+
+@pytest.mark.parametrize("parts", [QUESTION, INTERRUPTING, MURMURING])
+def test_asap_sessions_depend_neither_on_the_machine_nor_on_the_chunks(
+    tmp_path: Path, parts: Any
+) -> None:
+    reference = conversation(tmp_path / "a.wav", None, parts)
+    types = [t for t, _, _ in reference[0]]
+    assert types[-1] == "session.ended" and "response.started" in types
+    assert ("response.cancelled" in types) == (parts is INTERRUPTING)
+    assert ("floor.resumed" in types) == (parts is MURMURING)
+    for seed, chunk_ms in ((1, 100.0), (2, 21.3), (3, 1000.0), (4, 0.0)):
+        again = conversation(tmp_path / "a.wav", seed, parts, chunk_ms=chunk_ms)
+        assert again == reference, f"differs at chunks of {chunk_ms} ms"
+
+
+def test_an_answer_is_played_and_acknowledged_to_its_end(tmp_path: Path) -> None:
+    decided, acks, closed, samples = conversation(tmp_path / "a.wav", None)
+    ended = [d for t, _, d in decided if t == "response.ended"]
+    assert [e.heard_text for e in ended] == [REPLY]
+    played = [a.played_us for _, a in acks]
+    assert played == sorted(played) and played[-1] == ended[0].heard_us
+    assert acks[-1][1].state == "drained"
+    assert closed == samples * 1_000_000 // RATE
+
+
+def test_c1_d1_nothing_is_played_after_an_interruption(tmp_path: Path) -> None:
+    decided, acks, _, _ = conversation(tmp_path / "a.wav", None, INTERRUPTING)
+    ((at, cancelled),) = [(m, d) for t, m, d in decided if t == "response.cancelled"]
+    of_it = [(m, a) for m, a in acks if a.response == cancelled.response]
+    assert of_it[-1][1].state == "cut" and of_it[-1][0] <= at
+    assert all(a.played_us <= of_it[-1][1].played_us for _, a in of_it)
+    assert cancelled.heard_us <= of_it[-1][1].played_us + 1
+    assert REPLY.startswith(cancelled.heard_text) and len(cancelled.heard_text) < len(REPLY)
+
+
+def test_c11_a_response_begins_to_play_once_though_it_was_paused(tmp_path: Path) -> None:
+    decided, acks, _, _ = conversation(tmp_path / "a.wav", None, MURMURING)
+    assert [t for t, _, _ in decided].count("response.started") == 1
+    states = [a.state for _, a in acks]
+    assert states.count("paused") == 1
+    held = next(a.played_us for _, a in acks if a.state == "paused")
+    assert [a.played_us for _, a in acks].count(held) == 2, "it did not go on at the very sample"
+    assert sum(a.played_us == 0 for _, a in acks) == 1
+
+
+def test_a_paced_session_is_answered_while_the_clock_runs(tmp_path: Path) -> None:
+    seen: list[Applied] = []
+    with open_timeline("memory://") as timeline, Runtime(timeline, speed=20):
+        play(timeline, recording(tmp_path / "a.wav", QUESTION), speed=20.0, on_applied=seen.append)
+        types = [e.type for e in logged(timeline, "s")]
+        assert types[0] == "session.opened" and "session.ended" in types
+        (opened,) = of(timeline, "session.opened")
+        assert opened.data.pacing == "live" and opened.data.playback == "acknowledged"
+        acks = of(timeline, "playback.ack")
+        played = [a.data.played_us for a in acks]
+        assert played == sorted(played) and acks[-1].data.state == "drained"
+        (ended,) = of(timeline, "response.ended")
+        assert ended.data.heard_text == REPLY
+        sequences = [e.sequence for e in logged(timeline, "s", Lane.MEDIA)]
+        assert sequences == list(range(len(sequences)))
+    assert {e.type for a in seen for e in (a.input, *a.decisions)} >= {
+        "turn.ended",
+        "session.ended",
+    }
+
+
+@pytest.mark.parametrize("speed", [None, 5.0])
+def test_a_stopped_device_closes_its_session(tmp_path: Path, speed: float | None) -> None:
+    """What Ctrl-C does, here once something has been heard."""
+    stop = threading.Event()
+    parts = ((0.5, False), (60.0, True))
+    with open_timeline("memory://") as timeline, Runtime(timeline, speed=speed or 1):
+        on = lambda a: stop.set() if a.input.type == "perception.window" else None  # noqa: E731
+        play(
+            timeline,
+            recording(tmp_path / "a.wav", parts),
+            stop=stop.is_set,
+            speed=speed,
+            on_applied=on,
+        )
+        assert len(of(timeline, "session.closed")) == 1
+        assert len(of(timeline, "session.ended")) == 1
