@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tail": ("flows.cli.look", "Show what is on a timeline, up to its end or following it."),
     "sessions": ("flows.cli.look", "List the sessions on a timeline."),
     "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
+    "export": ("flows.cli.files", "Write sessions into files: .mcap, .jsonl, .parquet, .wav."),
+    "import": ("flows.cli.files", "Put session files into a timeline."),
     "doctor": (
         "flows.cli.doctor",
         "What is missing on this machine, and the command that mends it.",

@@ -5,6 +5,7 @@
 | `memory://[name][?partitions=N]` | this process only; the same name is the same log |
 | `sqlite:///path.db[?synchronous=full]` | a file; `sqlite:////absolute/path.db` (four slashes) for an absolute path |
 | `kafka://host:port[,host:port]/topic[?partitions=8&…]` | the topics `topic` and `topic.media` |
+| `mcap:///path.mcap` | a session file, to read |
 
 With `create=False` (commands that only look) nothing is created: what does not exist is an error.
 """
@@ -24,6 +25,7 @@ _OPENERS = {
     "memory": ("infra.timeline.memory", "open_memory"),
     "sqlite": ("infra.timeline.sqlite", "open_sqlite"),
     "kafka": ("infra.timeline.kafka", "open_kafka"),
+    "mcap": ("infra.timeline.mcap", "open_mcap"),
 }
 
 Opener = Callable[[TimelineUrl, bool, Mapping[str, str]], Timeline]
