@@ -47,7 +47,7 @@ POLL_WITH_EXTRA_S = 0.01
 
 PACE_S = 0.02
 BUSY_PER_S = 700.0
-"""Records a second from which reads are paced by `PACE_S` (unless the flow says otherwise)."""
+"""Records a second from which reads are paced by `PACE_S`, and by up to twice that with more of them."""
 
 _SMOOTHING_S = 1.0
 _RETRY_S = 60.0
@@ -126,7 +126,8 @@ class _Partition(StatelessSourcePartition[Any]):
         """Let records gather. Before the read: what was read is handed over at once."""
         pace = self._source.pace_s
         if pace is None:
-            pace = PACE_S if self._rate > self._source.busy_per_s else 0.0
+            load = self._rate / self._source.busy_per_s
+            pace = PACE_S * min(load, 2.0) if load > 1.0 else 0.0
         passed = monotonic_s() - self._last
         if passed < pace:
             sleep_s(pace - passed)

@@ -70,6 +70,10 @@ def _key(item: StoredRecord | Logged) -> str:
     return item.session if isinstance(item, Logged) else (item.key or "")
 
 
+BUSY_PER_S = 400.0
+"""Windows a second from which gathering pays here: each batch costs a transaction and a turn of Bytewax, each window little."""
+
+
 def build_conversation(
     open_timeline: Callable[[], Timeline], stop: Flag, pace_s: float | None = None
 ) -> Dataflow:
@@ -82,6 +86,7 @@ def build_conversation(
         start=lambda timeline, partitions: what_is_logged(timeline, partitions, ended),
         stop=stop,
         pace_s=pace_s,
+        busy_per_s=BUSY_PER_S,
     )
     records = op.input("timeline", flow, source)
     op.output("decisions", conversation_step(records, ended), TimelineSink(open_timeline))

@@ -65,8 +65,8 @@ def feed(url: str, sessions: int, seconds: float, ready: EventType) -> None:
         )
 
 
-def probe(url: str, stop: EventType, found: "list[float]") -> None:
-    """Append a record of a type that nobody reads and poll it back, every 50 ms, until `stop`; times in ms go to `found`."""
+def probe(url: str, stop: EventType) -> None:
+    """Append a record of a type that nobody reads every 50 ms until `stop`; its data is the moment of the append."""
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_type", b"venus.bench.probe.v1"),
@@ -74,15 +74,23 @@ def probe(url: str, stop: EventType, found: "list[float]") -> None:
         ("ce_source", b"bench"),
         ("content-type", b"application/json"),
     )
-    record = Record(PROBE_SESSION, headers, b"{}" + b" " * 500)
+    with open_timeline(url) as timeline:
+        while not stop.is_set():
+            timeline.append(
+                [Record(PROBE_SESSION, headers, f"{monotonic_s():.6f}".encode() + b" " * 500)]
+            )
+            sleep_s(0.05)
+
+
+def watch_probe(url: str, stop: EventType, found: "list[float]") -> None:
+    """Follow the timeline lane as a flow does, in a process of its own; ms from each probe's append to its read go to `found`."""
+    times: list[float] = []
     with open_timeline(url) as timeline:
         partition = timeline.partition_of(PROBE_SESSION)
         reader = timeline.reader({Place(Lane.TIMELINE, partition): timeline.end()[partition]})
         while not stop.is_set():
-            before = monotonic_s()
-            position = timeline.append([record])[0]
-            while all(r.offset < position.offset for r in reader.poll(0.5)):
-                pass
-            found.append((monotonic_s() - before) * 1e3)
-            sleep_s(0.05)
+            records = reader.poll(0.25)
+            now = monotonic_s()
+            times += [(now - float(r.value)) * 1e3 for r in records if r.key == PROBE_SESSION]
         reader.close()
+    found.extend(times)

@@ -3,7 +3,7 @@
 Perception, conversation and the Triton VAD run as they do in `venus run`; synthetic devices feed them in real time and are not counted.
 CPU is what the operating system charged to the flows and to Triton while the load was on. Latency is measured in the log itself:
 from the append of the chunk that completed a window to the append of the decision which that window caused. The round trip beside it
-is a bare append → poll of the same log, by a process of its own, at the same time.
+is a bare append → read of the same log at the same time: one process appends, another follows the log as the flows do.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from flows.bench.feed import CHUNK_S, RATE, feed, probe, session_name
+from flows.bench.feed import CHUNK_S, RATE, feed, probe, session_name, watch_probe
 from flows.replay import prove
 from infra.clock import monotonic_s, sleep_s
 from infra.timeline import open_timeline
@@ -93,10 +93,12 @@ def run_loop(
     manager = context.Manager()
     ready, stop, trips = context.Event(), context.Event(), manager.list()
     feeder = context.Process(target=feed, args=(url, sessions, seconds, ready), daemon=True)
-    prober = context.Process(target=probe, args=(url, stop, trips), daemon=True)
+    prober = context.Process(target=probe, args=(url, stop), daemon=True)
+    watcher = context.Process(target=watch_probe, args=(url, stop, trips), daemon=True)
     try:
         feeder.start()
         ready.wait(60)
+        watcher.start()
         prober.start()
         watched = {name: psutil.Process(p.pid) for name, p in flows.items()} | {
             "triton": psutil.Process(triton_pid)
@@ -114,6 +116,7 @@ def run_loop(
         after = {name: cpu_seconds(p) for name, p in watched.items()}
         stop.set()
         prober.join(10)
+        watcher.join(10)
         sleep_s(4.0)
     finally:
         for process in flows.values():
@@ -122,6 +125,7 @@ def run_loop(
             process.wait(20)
         feeder.kill()
         prober.kill()
+        watcher.kill()
     per = {name: (after[name] - before[name]) * 1e3 / (sessions * seconds) for name in watched}
     with open_timeline(url) as timeline:
         latencies = decision_latencies(timeline, sessions)

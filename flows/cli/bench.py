@@ -56,20 +56,9 @@ def bench(
             print(as_json(one))
         return
     table = Table(title="per session-second of 100 ms chunks; times in ms", box=None)
-    for name in (
-        "log",
-        "sessions",
-        "CPU",
-        "perception",
-        "conversation",
-        "Triton",
-        "decision p50",
-        "p99",
-        "round trip p50",
-        "p99",
-        "ratio",
-        "replay ×",
-    ):
+    names = ("log", "sessions", "CPU", "perception", "conversation", "Triton")
+    times = ("decision p50", "p99", "round trip p50", "p99", "ratio", "replay ×")
+    for name in (*names, *times):
         table.add_column(name, justify="left" if name == "log" else "right")
     for f in figures:
         cpu = (f.cpu, f.cpu_perception, f.cpu_conversation, f.cpu_triton)

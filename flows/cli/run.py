@@ -1,5 +1,6 @@
 """`venus run`, and the hidden `venus flow` that is one flow's process."""
 
+import gc
 import logging
 import signal
 import sys
@@ -125,6 +126,8 @@ def flow(
         raise BadInput(f"no flow named {name}")
     stop = stop_on_signals()
     io_log.setLevel(logging.INFO)
+    # Events are tuples and frozen models without cycles: looking for those often costs more than it finds.
+    gc.set_threshold(50_000, 20, 20)
     try:
         if name == "perception":
             from flows.perception import run_perception

@@ -170,12 +170,14 @@ class SqliteReader:
             except sqlite3.Error as error:
                 raise self._file.explain(error, "read") from error
             now = monotonic_s()
+            if found:
+                self._watch.found(now)
             if found or now >= deadline:
                 return found
             if now - self._checked_s > _STILL_THERE_S:
                 self._file.check_still_there()
                 self._checked_s = now
-            self._watch.wait(deadline - now)
+            self._watch.wait(deadline - now, now)
 
     def _take(self, db: sqlite3.Connection, max_records: int) -> list[StoredRecord]:
         found: list[StoredRecord] = []
