@@ -5,6 +5,7 @@ after a whole answer; one whose call failed, was cancelled or came late is kille
 `KEPT_IDLE` workers stay warm.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -88,5 +89,11 @@ class SkillPool:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
-        command = [sys.executable, "-m", "infra.harness.worker", *self._skills.modules]
+        command = [
+            sys.executable,
+            "-m",
+            "infra.harness.worker",
+            str(os.getpid()),
+            *self._skills.modules,
+        ]
         return await LineProcess.start(command, self._env)

@@ -1,4 +1,4 @@
-"""The process that runs Python skills: `python -m infra.harness.worker MODULE…`; JSON lines as in `infra.harness.jsonlines`.
+"""The process that runs Python skills: `python -m infra.harness.worker HARNESS-PID MODULE…`; JSON lines as in `infra.harness.jsonlines`.
 
 It makes room for the conversation (lowest priority), and ends when the Harness does. What a skill prints goes to standard error, so
 that it cannot be taken for an answer.
@@ -62,10 +62,12 @@ def _make_room() -> None:
         pass
 
 
-def main(modules: list[str]) -> None:
+def main(harness: int, modules: list[str]) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     _make_room()
+    if os.getppid() != harness:
+        return  # it ended before this process was ready to notice
     skills = SkillSet(modules, installed=False).skills
     for line in sys.stdin:
         task = json.loads(line)["task"]
@@ -82,4 +84,4 @@ def main(modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])
