@@ -24,7 +24,7 @@ from tenacity import (
 )
 
 from infra.clock import monotonic_s, sleep_s
-from infra.timeline.port import Place, Timeline
+from infra.timeline.port import Place, Reader, Timeline
 from schemas.cloudevents import wire_type
 from schemas.errors import VenusError
 from schemas.record import Lane, Record, StoredRecord
@@ -48,6 +48,10 @@ POLL_WITH_EXTRA_S = 0.01
 PACE_S = 0.02
 BUSY_PER_S = 700.0
 """Records a second from which reads are paced by `PACE_S`, and by up to twice that with more of them."""
+
+SELDOM_S = 0.05
+SELDOM_POLL_S = 0.001
+"""How often lanes named `seldom` are looked at, and for how long (a Kafka poll of 0 returns only what was fetched before)."""
 
 _SMOOTHING_S = 1.0
 _RETRY_S = 60.0
@@ -89,7 +93,9 @@ class _Partition(StatelessSourcePartition[Any]):
         self._timeline = source.open_timeline()
         mine = [p for p in range(self._timeline.partitions) if p % workers == worker]
         starts, first = self._begin(mine)
-        self._reader = self._timeline.reader(starts) if starts else None
+        self._reader = self._reader_of(starts, lambda lane: lane not in source.seldom)
+        self._seldom = self._reader_of(starts, lambda lane: lane in source.seldom)
+        self._looked = 0.0
         self._first = list(first)
         log.info("worker %d of %d %s", worker + 1, workers, READY)
         self._rate = 0.0
@@ -99,6 +105,12 @@ class _Partition(StatelessSourcePartition[Any]):
         if self._source.start is not None:
             return self._source.start(self._timeline, mine)
         return {Place(lane, p): 0 for lane in self._source.lanes for p in mine}, ()
+
+    def _reader_of(
+        self, starts: dict[Place, int], wanted: Callable[[Lane], bool]
+    ) -> Reader | None:
+        chosen = {place: offset for place, offset in starts.items() if wanted(place.lane)}
+        return self._timeline.reader(chosen) if chosen else None
 
     def next_batch(self) -> list[Any]:
         source = self._source
@@ -119,7 +131,11 @@ class _Partition(StatelessSourcePartition[Any]):
         if self._reader is None:
             sleep_s(timeout_s)
             return []
-        found: list[StoredRecord] = _ride_out(self._reader.poll, timeout_s)
+        found: list[StoredRecord] = []
+        if self._seldom is not None and self._last - self._looked >= SELDOM_S:
+            self._looked = self._last
+            found = _ride_out(self._seldom.poll, SELDOM_POLL_S)
+        found += _ride_out(self._reader.poll, 0.0 if found else timeout_s)
         return found
 
     def _pace(self) -> None:
@@ -140,8 +156,9 @@ class _Partition(StatelessSourcePartition[Any]):
         self._last = now
 
     def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        for reader in (self._reader, self._seldom):
+            if reader is not None:
+                reader.close()
         self._timeline.close()
 
 
@@ -156,6 +173,7 @@ class TimelineSource(DynamicSource[Any]):
         stop: ends the dataflow once set, with everything written.
         pace_s: gather reads for so long whatever the load; None: by load.
         busy_per_s: the load from which reads are paced.
+        seldom: lanes that are only looked at every `SELDOM_S`: a flow is not woken by what it does not wait for.
         poll_s: how long a poll may wait for records, and `extra` with it; None: the usual.
     """
 
@@ -170,7 +188,9 @@ class TimelineSource(DynamicSource[Any]):
         pace_s: float | None = None,
         busy_per_s: float = BUSY_PER_S,
         poll_s: float | None = None,
+        seldom: Sequence[Lane] = (),
     ) -> None:
+        self.seldom = tuple(seldom)
         self.open_timeline, self.lanes, self.start, self.stop = open_timeline, lanes, start, stop
         self.extra, self.pace_s, self.busy_per_s = extra, pace_s, busy_per_s
         self.poll_s = poll_s or (POLL_S if extra is None else POLL_WITH_EXTRA_S)

@@ -18,6 +18,9 @@ SAMPLE_RATE = 16_000
 HOP_US = HOP_SAMPLES * 1_000_000 // SAMPLE_RATE
 WINDOW_US = HOP_US * WINDOW_HOPS
 
+LONGEST_US = 7 * 24 * 3_600_000_000
+"""A week: longer durations are mistakes, and numbers beyond 64 bits could not be written to the log."""
+
 _UNITS = {
     "us": 1,
     "ms": 1_000,
@@ -38,10 +41,13 @@ def parse_duration(value: object) -> object:
         raise ValueError(
             f"{value!r} is not a duration; write a number and a unit (us, ms, s, min, h), as in 320ms"
         )
-    return round(float(match[1]) * _UNITS[match[2]])
+    micros = float(match[1]) * _UNITS[match[2]]
+    if micros > LONGEST_US:
+        raise ValueError(f"{value.strip()[:40]!r} is too long; the longest duration is a week")
+    return round(micros)
 
 
-Micros = Annotated[int, BeforeValidator(parse_duration), Field(ge=0)]
+Micros = Annotated[int, BeforeValidator(parse_duration), Field(ge=0, le=LONGEST_US)]
 """A duration or a media time in whole microseconds; durations may be written with a unit."""
 
 

@@ -5,10 +5,9 @@
 Both are slow on purpose, as a real service may be: the conversation goes on meanwhile.
 """
 
-import time
-
 from pydantic import BaseModel, Field
 
+from infra.clock import sleep_s
 from infra.harness.skills import SkillContext, SkillSet, skill
 
 WEATHER_S = 8.0
@@ -56,7 +55,7 @@ class OrderNumber(BaseModel):
 )
 def weather(arguments: City, context: SkillContext) -> str:
     context.progress(f"Asking for the weather in {arguments.city.title()}.")
-    time.sleep(WEATHER_S)
+    sleep_s(WEATHER_S)
     city = " ".join(arguments.city.lower().split())
     if city not in WEATHER:
         return f"I have no weather for {city.title()}."
@@ -76,7 +75,7 @@ def weather(arguments: City, context: SkillContext) -> str:
     say="Let me look that up.",
 )
 def order_status(arguments: OrderNumber, context: SkillContext) -> str:
-    time.sleep(ORDER_S)
+    sleep_s(ORDER_S)
     state = STATES[sum(map(int, arguments.number)) % len(STATES)]
     spoken = " ".join(arguments.number)
     return f"Your order {spoken} {state}."
