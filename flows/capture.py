@@ -6,26 +6,31 @@ The device follows its session through the shared fold, like every reader. Paced
 as fast as possible (`asap`), its clock is the media time that the fold has applied: the fold stops at the next acknowledgement that is due,
 the device gives it with that very time, and the fold goes on. After the file the microphone goes on in silence until nothing is open and
 `tail` has passed; in an asap session all of that is counted in applied media time, so that its end does not depend on the machine.
+
+A device that starts on a session that is open joins it: its media goes on behind what the device before has sent. Whatever ends the
+device, it tries to close its session; one that was killed leaves that to a successor, or to `session.abandoned_after`.
 """
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from infra.capture.audiofile import AudioFile
 from infra.capture.loudspeaker import Loudspeaker
-from infra.clock import monotonic_s, wall_us
+from infra.clock import monotonic_s, sleep_s, wall_us
 from infra.timeline.port import Place, Timeline
 from operators.fold import Applied, SessionFold
 from operators.lifecycle import Lifecycle
-from schemas.base import Data
+from operators.playout import Ack
+from schemas.base import WINDOW_US, Data
 from schemas.cloudevents import decode, encode
 from schemas.envelope import Event, Pcm
-from schemas.errors import BadInput, BadRecord, VenusError
+from schemas.errors import BadInput, BadRecord, TimelineUnavailable, VenusError
 from schemas.ids import observation_id
 from schemas.media import PlaybackAck
 from schemas.policy import Pacing
-from schemas.record import Lane
+from schemas.record import Lane, Record, StoredRecord
 from schemas.session import DeviceJoined, Playback, SessionClosed, SessionOpened
 
 S = 1_000_000
@@ -36,6 +41,9 @@ FILE_LEAD_US = 60 * S
 SILENCE_MS = 100
 BEHIND_S = 0.02
 """Longest wait for records, so that acknowledgements are not late."""
+HEARTBEAT_S = 4.0
+"""asap: so often a device that waits for an answer says its last word again (a repeat, which changes nothing), lest it be missed."""
+RETRY_S = 0.2
 
 
 @dataclass(slots=True)
@@ -54,6 +62,10 @@ class DeviceOptions:
     """Wall time; beyond it nobody serves the timeline."""
     ended_within_s: float = 60.0
     """Wall time without anything new after the close."""
+    answered_within_s: float = 180.0
+    """asap: wall time for which the session may stand still."""
+    reachable_within_s: float = 30.0
+    """Wall time for which the timeline may be away."""
 
     @property
     def pacing(self) -> Pacing:
@@ -75,7 +87,7 @@ class Device:
         self._on_applied = on_applied
         self.fold = SessionFold(session)
         self._open = Lifecycle().initial(session)
-        self._loudspeaker = Loudspeaker(500_000)
+        self._loudspeaker = Loudspeaker()
         # New at every start, so that the numbers of a restarted device are not taken for repeats (law 4).
         self._source = f"capture/{wall_us():x}"
         self._sequence = {Lane.TIMELINE: 0, Lane.MEDIA: 0}
@@ -87,6 +99,12 @@ class Device:
         self._begun = 0.0
         self._offset = 0
         """Where this device's clock stands in the session's, for one that joins later."""
+        self._said: Record | None = None
+        """The last record for the timeline lane, and when a record was last appended."""
+        self._said_s = 0.0
+        self._closed = False
+        self._progress = (0, 0)
+        self._progress_s = 0.0
 
     # --- the session's side
 
@@ -102,21 +120,35 @@ class Device:
         for record in self.timeline.scan(place.lane, place.partition, 0, self.session):
             if record.offset < start:
                 self._take(record)
-        if self.fold.ended:
-            raise BadInput(f"session {self.session!r} has ended already; choose another --session")
+        if self.fold.ended or self._open.closed_at is not None:
+            raise BadInput(f"session {self.session!r} is over already; choose another --session")
+        opened = self.fold.opened
+        if opened is not None and opened.data.pacing != self.options.pacing:
+            asap = opened.data.pacing == "asap"
+            raise BadInput(
+                f"session {self.session!r} is open and paced {opened.data.pacing}; "
+                f"join it with --speed {'max' if asap else '1'}, or choose another --session"
+            )
         self._reader = self.timeline.reader({place: start})
         try:
-            self._hello()
+            self._hello(stop)
             damage = self._play(stop)
             self._goodbye()
+        except BaseException:
+            self._abandon()
+            raise
         finally:
             self._reader.close()
         if damage is not None:
             raise damage
 
-    def _hello(self) -> None:
+    def _hello(self, stop: Callable[[], bool]) -> None:
         options = self.options
-        if self.fold.opened is None:
+        joins = self.fold.opened is not None
+        if joins:
+            self._offset = self._media_end_us()
+            self._observe(DeviceJoined(device="file", playback=options.playback), self._offset)
+        else:
             opened = SessionOpened(
                 device="file",
                 pacing=options.pacing,
@@ -125,24 +157,39 @@ class Device:
                 policy=options.policy,
             )
             self._observe(opened, 0)
-        else:
-            self._observe(DeviceJoined(device="file", playback=options.playback), None)
-            self._offset = self.fold.now
         until = monotonic_s() + options.configured_within_s
-        while self.fold.config is None:
+        while self.fold.config is None and not stop():
             if monotonic_s() > until:
                 raise VenusError(
-                    f"nobody answers on {self.timeline.url}: is `venus run --timeline {self.timeline.url}` running?"
+                    f"nobody answers on {self.timeline.url}: "
+                    f"is `venus run --timeline {self.timeline.url}` running?"
                 )
             self._listen(0.1)
-        self._loudspeaker.ack_interval = self.fold.config.policy.playback.ack_interval
         self._begun = monotonic_s()
+        if joins and options.pacing == "live":
+            self._loudspeaker.take_over(self._clock)
+
+    def _media_end_us(self) -> int:
+        """Where the session's media ends, whoever sent it: with its last window padded, and the ticks since."""
+        end = self.fold.now
+        partition = self.timeline.partition_of(self.session)
+        for record in self.timeline.scan(Lane.MEDIA, partition, 0, self.session):
+            with contextlib.suppress(BadRecord):
+                event = decode(record)
+                if isinstance(event.data, Pcm):
+                    end = max(end, (event.mediatime or 0) + event.data.duration_us)
+        return end + WINDOW_US
+
+    def _abandon(self) -> None:
+        """Close the session if the timeline still takes it, whatever went wrong."""
+        if self._said is not None and self._open.closed_at is None and not self._closed:
+            with contextlib.suppress(VenusError):
+                self._close()
 
     def _play(self, stop: Callable[[], bool]) -> BadInput | None:
         damage: BadInput | None = None
-        source = self._sound()
         try:
-            for pcm in source:
+            for pcm in self.audio.chunks(self.options.chunk_ms):
                 self._wait_turn(pcm, stop)
                 if stop():
                     break
@@ -156,7 +203,10 @@ class Device:
             self.audio.channels,
             bytes(2 * self.audio.channels * self._silence_samples),
         )
-        while not stop() and not self._done():
+        longest = self._file_end_us + round(self.options.max_wait * S)
+        while self._close_at is None and not stop():
+            if self.options.speed is not None and self.sent_us >= longest:
+                break  # even if nobody listens
             self._wait_turn(silence, stop)
             if self._close_at is None:
                 self._send(silence)
@@ -165,14 +215,12 @@ class Device:
                 self._send(silence)
         return damage
 
-    def _sound(self) -> Iterator[Pcm]:
-        yield from self.audio.chunks(self.options.chunk_ms)
-
-    def _done(self) -> bool:
-        return self._close_at is not None
+    def _close(self) -> None:
+        self._closed = True
+        self._observe(SessionClosed(), self.sent_us)
 
     def _goodbye(self) -> None:
-        self._observe(SessionClosed(), self.sent_us)
+        self._close()
         last, quiet = self.fold.held, monotonic_s()
         while not self.fold.ended:
             if self._listen(0.1) or self.fold.held != last:
@@ -190,8 +238,8 @@ class Device:
 
     @property
     def sent_us(self) -> int:
-        """Media time of the end of what has been sent, on this device's clock."""
-        return self._sent * S // self.audio.rate
+        """Media time of the end of what has been sent."""
+        return self._offset + self._sent * S // self.audio.rate
 
     def _send(self, pcm: Pcm) -> None:
         self._append("media.audio", pcm, self.sent_us, Lane.MEDIA)
@@ -202,13 +250,31 @@ class Device:
         if self.options.speed is None:
             lead = FILE_LEAD_US if self._file_end_us is None else LEAD_US
             self._listen(0.0)
+            self._progress_s = monotonic_s()
             while self.sent_us >= self.fold.now + lead and self._close_at is None and not stop():
                 self._listen(0.05)
+                self._check_progress()
             return
-        due = self._begun + (self.sent_us + pcm.duration_us) / S / self.options.speed
+        sent_us = self.sent_us - self._offset
+        due = self._begun + (sent_us + pcm.duration_us) / S / self.options.speed
         while (left := due - monotonic_s()) > 0 and not stop():
             self._listen(min(left, BEHIND_S))
         self._listen(0.0)
+
+    def _check_progress(self) -> None:
+        """Show that the device is there while it waits, and notice when nobody will ever answer."""
+        now = monotonic_s()
+        progress = (self.fold.now, self.fold.held)
+        if progress != self._progress:
+            self._progress, self._progress_s = progress, now
+        if now - self._progress_s > self.options.answered_within_s:
+            kinds = sorted({request.kind for request in self.fold.requests.values()})
+            raise VenusError(
+                f"session {self.session} stands still at {self.fold.now / S:.1f} s: nobody has answered "
+                f"{' and '.join(kinds) or 'its media'}; are all flows of `venus run` running?"
+            )
+        if now - self._said_s > HEARTBEAT_S and self._said is not None:
+            self._store(self._said, Lane.TIMELINE)
 
     # --- what happens
 
@@ -228,7 +294,7 @@ class Device:
         self._acknowledge()
         return len(records)
 
-    def _take(self, record: Any) -> None:
+    def _take(self, record: StoredRecord) -> None:
         try:
             event = decode(record)
         except BadRecord:
@@ -241,8 +307,13 @@ class Device:
 
     def _see(self, event: Event) -> None:
         at = event.mediatime if event.mediatime is not None else self.fold.now
+        # Before it begins, a device sees what was there before it, which happened when the log says.
+        own_clock = self.options.speed is not None and self._begun > 0.0
         if event.type != "playback.ack":
-            self._loudspeaker.follow(event, at if self.options.speed is None else self._clock)
+            self._loudspeaker.follow(event, self._clock if own_clock else at)
+        elif not event.source.startswith(self._source):
+            data = event.data
+            self._loudspeaker.acknowledge(data.response, Ack(at, data.played_us, data.state))
         Lifecycle().step(self._open, event, at)
         if self._open.open:
             self._idle_since = at
@@ -257,7 +328,7 @@ class Device:
                 self._close_at = at
 
     def _acknowledge(self) -> None:
-        if self.options.playback != "acknowledged" or self._begun == 0.0:
+        if self.options.playback != "acknowledged" or self._begun == 0.0 or self.fold.ended:
             return
         if self.options.speed is not None:
             for response, ack in self._loudspeaker.due(self._clock):
@@ -286,4 +357,20 @@ class Device:
         source = f"{self._source}/{lane.value}"
         id_ = observation_id(self.session, source, sequence, type_)
         event = Event(type_, self.session, id_, source, data, at_us, sequence=sequence)
-        self.timeline.append([encode(event)], lane)
+        record = encode(event)
+        if lane is Lane.TIMELINE:
+            self._said = record
+        self._store(record, lane)
+
+    def _store(self, record: Record, lane: Lane) -> None:
+        until = monotonic_s() + self.options.reachable_within_s
+        while True:
+            try:
+                self.timeline.append([record], lane)
+                break
+            except TimelineUnavailable:
+                # It may have been stored all the same; a repeat is dropped by its number.
+                if monotonic_s() > until:
+                    raise
+                sleep_s(RETRY_S)
+        self._said_s = monotonic_s()

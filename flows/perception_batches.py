@@ -210,6 +210,8 @@ class Perception:
         out: list[Record],
     ) -> None:
         if session is not None and session.opened:
+            if session.asap:  # a device that waits repeats its last word
+                session.ticker.heard(now, session.media_us)
             return
         if session is None:
             session = self._new_session(record, now)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from operators.admission import Watermarks
 from operators.agenda import Agenda
 from operators.pipeline import OPERATORS, operator_versions
-from operators.playout import Ack, Playout
+from operators.playout import Ack, Playouts
 from operators.reducer import Operator
 from schemas.base import WINDOW_US, Kind
 from schemas.envelope import Event
@@ -91,7 +91,7 @@ class SessionFold:
         """The highest media time of any window or tick that has come: all that happened before it has been said."""
         self._time_only = 0
         """Ticks and closes in the heap: with one there, the device will say no more."""
-        self._playout: Playout | None = None
+        self._playouts = Playouts()
 
     @property
     def now(self) -> int:
@@ -238,15 +238,12 @@ class SessionFold:
         for request in self.requests.values():
             if "terminal" not in request.next_index and (first is None or request.key < first):
                 first = request.key
-        ack = self._next_ack()
-        if ack is not None and not self._time_only:
-            key: _Key = (ack.at_us, _ACK, "", 0, "")
+        due = None if self._time_only else self._playouts.next_ack()
+        if due is not None:
+            key: _Key = (due[1].at_us, _ACK, "", 0, "")
             if first is None or key < first:
                 first = key
         return first
-
-    def _next_ack(self) -> Ack | None:
-        return None if self._playout is None else self._playout.next_ack()
 
     def _release(self) -> list[Applied]:
         applied: list[Applied] = []
@@ -310,34 +307,11 @@ class SessionFold:
             or self.config.playback != "acknowledged"
         ):
             return
-        play = self._playout
-        if event.type == "response.started":
-            if play is None or play.response != event.data.response:
-                play = self._playout = Playout(
-                    event.data.response, self.config.policy.playback.ack_interval
-                )
-            play.start(now)
-        elif event.type == "response.speech":
-            if play is None or play.response != event.correlation:
-                play = self._playout = Playout(
-                    event.correlation or "", self.config.policy.playback.ack_interval
-                )
-            play.speech(now, event.data.samples, event.data.rate)
-        elif play is not None:
-            self._observe_playing(play, event, now)
-
-    @staticmethod
-    def _observe_playing(play: Playout, event: Event, now: int) -> None:
-        if getattr(event.data, "response", None) != play.response:
-            return
-        if event.type == "floor.paused":
-            play.pause(now)
-        elif event.type == "floor.resumed":
-            play.resume(now)
-        elif event.type in ("response.cancelled", "response.failed"):
-            play.cut(now)
-        elif event.type == "response.ended":
-            play.finish(now)
+        if event.type in Playouts.EVENTS:
+            self._playouts.follow(event, now)
         elif event.type == "playback.ack":
             data: PlaybackAck = event.data
-            play.take_ack(Ack(event.mediatime or now, data.played_us, data.state))
+            ack = Ack(
+                now if event.mediatime is None else event.mediatime, data.played_us, data.state
+            )
+            self._playouts.acknowledge(data.response, ack)

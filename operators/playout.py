@@ -11,6 +11,9 @@ acknowledgements). Rules:
 
 from typing import Literal, NamedTuple
 
+from schemas.envelope import Event
+from schemas.policy import Policy
+
 PlayState = Literal["waiting", "playing", "paused", "cut"]
 AckState = Literal["playing", "paused", "drained", "cut"]
 S = 1_000_000
@@ -160,3 +163,82 @@ class Playout:
             self._settle(ack.at_us)
         elif ack.state == "playing":
             self.last_ack = ack.at_us
+
+
+class Playouts:
+    """What a session's loudspeaker has to play: a model for each response that may still have something to say."""
+
+    EVENTS = frozenset(
+        {
+            "response.speech",
+            "response.started",
+            "response.ended",
+            "response.cancelled",
+            "response.failed",
+            "floor.paused",
+            "floor.resumed",
+            "session.configured",
+            "session.updated",
+        }
+    )
+    """What `follow` wants to see."""
+
+    def __init__(self) -> None:
+        self._policy = Policy()
+        self._playouts: dict[str, Playout] = {}
+
+    def follow(self, event: Event, now: int) -> None:
+        """Take an event of the session, in causal order, at media time `now`."""
+        if event.type == "response.speech":
+            # Late speech of a response that was cut makes a model that nothing ever starts.
+            self._of(event.correlation or "").speech(now, event.data.samples, event.data.rate)
+            return
+        response: str = getattr(event.data, "response", "")
+        match event.type:
+            case "session.configured":
+                self._policy = event.data.policy
+            case "session.updated":
+                self._policy = self._policy.with_accepted(event.data.policy)
+            case "response.started":
+                self._of(response).start(now)
+            case "floor.paused":
+                self._of(response).pause(now)
+            case "floor.resumed":
+                self._of(response).resume(now)
+            case "response.cancelled" | "response.failed":
+                self._of(response).cut(now)
+                self._forget(response)
+            case "response.ended":
+                self._of(response).finish(now)
+                self._forget(response)
+
+    def next_ack(self) -> tuple[str, Ack] | None:
+        """The earliest acknowledgement that is due, with its response."""
+        first: tuple[str, Ack] | None = None
+        for name, playout in self._playouts.items():
+            ack = playout.next_ack()
+            if ack is not None and (
+                first is None or (ack.at_us, name) < (first[1].at_us, first[0])
+            ):
+                first = name, ack
+        return first
+
+    def acknowledge(self, response: str, ack: Ack) -> None:
+        """The acknowledgement has been given."""
+        playout = self._playouts.get(response)
+        if playout is not None:
+            playout.take_ack(ack)
+            self._forget(response)
+
+    def _of(self, response: str) -> Playout:
+        playout = self._playouts.get(response)
+        if playout is None:
+            playout = self._playouts[response] = Playout(
+                response, self._policy.playback.ack_interval
+            )
+        return playout
+
+    def _forget(self, response: str) -> None:
+        playout = self._playouts[response]
+        if playout.state == "cut" and not playout.owed:
+            del self._playouts[response]

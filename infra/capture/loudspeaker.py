@@ -1,69 +1,25 @@
 """A virtual loudspeaker: it consumes the assistant's speech in media time and says what it has really played.
 
-When and how much is the pure model's business (`operators.playout`); this follows the session's events and keeps one model for each
-response that may still have something to say. Its clock is given with every call: the device's own in a live session, the fold's in
-an asap one.
+When and how much is the pure model's business (`operators.playout`). Its clock is given with every call: the device's own in a live
+session, the fold's in an asap one. A device that was restarted also learns from the log what its predecessor has said.
 """
 
-from operators.playout import Ack, Playout
-from schemas.envelope import Event
+from operators.playout import Ack, Playouts
 
 
-class Loudspeaker:
-    """See the module. `ack_interval` in µs."""
+class Loudspeaker(Playouts):
+    """See the module."""
 
-    def __init__(self, ack_interval: int) -> None:
-        self.ack_interval = ack_interval
-        self._playouts: dict[str, Playout] = {}
-
-    def follow(self, event: Event, now: int) -> None:
-        """Take an event of the session, in causal order, at media time `now`."""
-        response = (
-            event.correlation
-            if event.type == "response.speech"
-            else getattr(event.data, "response", None)
-        )
-        if response is None:
-            return
-        match event.type:
-            case "response.speech":
-                self._of(response).speech(now, event.data.samples, event.data.rate)
-            case "response.started":
-                self._of(response).start(now)
-            case "floor.paused":
-                self._of(response).pause(now)
-            case "floor.resumed":
-                self._of(response).resume(now)
-            case "response.cancelled" | "response.failed":
-                self._of(response).cut(now)
-            case "response.ended":
-                self._of(response).finish(now)
-
-    def _of(self, response: str) -> Playout:
-        playout = self._playouts.get(response)
-        if playout is None:
-            playout = self._playouts[response] = Playout(response, self.ack_interval)
-        return playout
-
-    def next_ack(self) -> tuple[str, Ack] | None:
-        """The earliest acknowledgement that is due, with its response."""
-        due = [
-            (ack.at_us, name, ack)
-            for name, p in self._playouts.items()
-            if (ack := p.next_ack()) is not None
-        ]
-        if not due:
-            return None
-        _, name, ack = min(due)
-        return name, ack
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_us: dict[str, int] = {}
 
     def acknowledge(self, response: str, ack: Ack) -> None:
         """The acknowledgement has been given."""
-        playout = self._playouts[response]
-        playout.take_ack(ack)
-        if playout.state == "cut" and not playout.owed:
-            # Nothing more will be played of it, but late speech must still find that it was cut.
-            playout.received = playout.base
+        super().acknowledge(response, ack)
+        self._said_us[response] = ack.played_us
+        if response not in self._playouts:
+            del self._said_us[response]
 
     def due(self, now: int) -> list[tuple[str, Ack]]:
         """Give every acknowledgement that is due by `now`."""
@@ -72,3 +28,10 @@ class Loudspeaker:
             self.acknowledge(*following)
             given.append(following)
         return given
+
+    def take_over(self, now: int) -> None:
+        """Go on from where the device before was heard last: what it was playing when it died, nobody knows."""
+        for response, playout in self._playouts.items():
+            if playout.state == "playing":
+                playout.acknowledged(self._said_us.get(response, 0), now, True)
+                playout.last_ack = None

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 import soundfile
 
+from flows import capture
 from flows.capture import Device, DeviceOptions
 from infra.capture.audiofile import AudioFile
 from infra.timeline import Timeline, open_timeline
 from operators.fold import Applied
 from schemas.envelope import Event
+from schemas.errors import BadInput, TimelineError, TimelineUnavailable, VenusError
 from schemas.record import Lane
 from tests.capture.runtime import REPLY, Runtime, decisions, logged
 
@@ -150,3 +153,128 @@ def test_a_stopped_device_closes_its_session(tmp_path: Path, speed: float | None
         )
         assert len(of(timeline, "session.closed")) == 1
         assert len(of(timeline, "session.ended")) == 1
+
+
+class Dying:
+    """A timeline that breaks for whoever uses it when told: to the log, a device that was killed."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline, self.broken = timeline, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timeline, name)
+
+    def append(self, *arguments: Any) -> Any:
+        if self.broken:
+            raise TimelineError("the device was killed")
+        return self._timeline.append(*arguments)
+
+
+@pytest.mark.parametrize("speed", [None, 10.0])
+def test_a_restarted_device_joins_its_session_and_goes_on(
+    tmp_path: Path, speed: float | None
+) -> None:
+    path = recording(tmp_path / "a.wav", QUESTION)
+    with open_timeline("memory://") as timeline, Runtime(timeline, speed=speed or 1.0):
+        dying = Dying(timeline)
+
+        def kill(applied: Applied) -> None:
+            state = getattr(applied.input.data, "state", None)
+            dying.broken |= state == "playing" and applied.input.data.played_us > 0
+
+        with pytest.raises(TimelineError, match="killed"):
+            play(dying, path, speed=speed, on_applied=kill)
+        assert not of(timeline, "session.closed", "session.ended")
+        before = [a.data.played_us for a in of(timeline, "playback.ack")]
+        later = recording(tmp_path / "b.wav", ((7.0, False), *QUESTION))
+        play(timeline, later, speed=speed)
+        types = [e.type for e in logged(timeline, "s")]
+        assert types.count("session.opened") >= 1 and types.count("device.joined") == 1
+        assert types.count("session.closed") == types.count("session.ended") == 1
+        acks = of(timeline, "playback.ack")
+        first = [a.data.played_us for a in acks if a.data.response == acks[0].data.response]
+        assert first[: len(before)] == before and first == sorted(first)
+        assert len(first) > len(before) and first[len(before)] >= before[-1]
+        assert acks[-1].data.state == "drained"
+        assert len(of(timeline, "turn.ended")) == 2 and len(of(timeline, "response.ended")) == 2
+        assert not of(timeline, "event.rejected")
+        media = [
+            (e.source, e.mediatime, e.data.duration_us) for e in logged(timeline, "s", Lane.MEDIA)
+        ]
+        assert len({source for source, _, _ in media}) == 2
+        for (_, at, us), (_, later, _) in pairwise(media):
+            assert later >= at + us, "the new device's media lies in the old one's"
+
+
+def test_a_session_that_is_over_or_paced_otherwise_is_refused(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", ((0.3, False),))
+    with open_timeline("memory://") as timeline, Runtime(timeline):
+        play(timeline, path, speed=None, tail=0.0)
+        with pytest.raises(BadInput, match="is over already"):
+            play(timeline, path, speed=None)
+        dying = Dying(timeline)
+        with pytest.raises(TimelineError):
+            play(dying, path, "t", speed=None, on_applied=lambda _: setattr(dying, "broken", True))
+        with pytest.raises(BadInput, match="paced asap; join it with --speed max"):
+            play(timeline, path, "t", speed=1.0)
+        assert not of(timeline, "session.closed", session="t")
+
+
+def test_an_answer_that_takes_a_minute_changes_nothing_in_an_asap_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that waits is not one that is gone: no tick moves time on before its acknowledgement."""
+    monkeypatch.setattr(capture, "HEARTBEAT_S", 0.05)
+    reference = conversation(tmp_path / "a.wav", None)
+    with open_timeline("memory://") as timeline:
+        # The runtime's clock runs a hundred times faster: .6 s are a minute.
+        with Runtime(timeline, delay=lambda _: 0.6, hears=lambda _: "what is this", speed=100):
+            play(timeline, recording(tmp_path / "a.wav", QUESTION), speed=None)
+        (closed,) = of(timeline, "session.closed")
+        ticks = [e for e in of(timeline, "clock.tick") if e.mediatime < closed.mediatime]
+        assert not ticks and decisions(timeline, "s") == reference[0]
+
+
+def test_a_session_that_nobody_answers_is_closed_with_a_line(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", QUESTION)
+    with open_timeline("memory://") as timeline, Runtime(timeline, delay=lambda _: 1e6):
+        with pytest.raises(VenusError, match="nobody has answered endpoint"):
+            play(timeline, path, speed=None, answered_within_s=0.5)
+        assert len(of(timeline, "session.closed")) == 1
+
+
+def test_a_log_that_is_away_for_a_moment_costs_nothing(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", QUESTION)
+    with open_timeline("memory://") as timeline, Runtime(timeline):
+        plain = timeline.append
+        failures = iter([True, True] + [False] * 7 + [True])
+
+        class Flaky(Dying):
+            def append(self, *arguments: Any) -> Any:
+                done = plain(*arguments) if next(failures, False) is False else None
+                if done is None:
+                    raise TimelineUnavailable("away")
+                return done
+
+        play(Flaky(timeline), path, speed=None)
+        assert len(of(timeline, "response.ended")) == 1
+        assert not of(timeline, "perception.gap", "event.rejected")
+
+
+def test_without_acknowledgements_the_session_is_assumed_to_be_heard(tmp_path: Path) -> None:
+    path = recording(tmp_path / "a.wav", QUESTION)
+    with open_timeline("memory://") as timeline, Runtime(timeline):
+        play(timeline, path, speed=None, playback="assumed")
+        assert not of(timeline, "playback.ack")
+        (ended,) = of(timeline, "response.ended")
+        assert ended.data.heard_text == REPLY
+
+
+def test_a_damaged_file_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "a.flac", tmp_path / "cut.flac"
+    recording(whole, ((0.5, False), (1.0, True), (4.0, False), (5.0, True)))
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size * 2 // 3])
+    with open_timeline("memory://") as timeline, Runtime(timeline):
+        with pytest.raises(BadInput, match="damaged or truncated after"):
+            play(timeline, cut, speed=None)
+        assert of(timeline, "turn.ended", "response.ended") and of(timeline, "session.ended")

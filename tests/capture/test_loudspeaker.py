@@ -11,6 +11,7 @@ from infra.capture.loudspeaker import Loudspeaker
 from operators.playout import Ack, Playout
 from schemas.envelope import Event, Pcm
 from schemas.responses import ResponseCancelled, ResponseStarted
+from schemas.session import SessionUpdated
 from schemas.turns import FloorPaused, FloorResumed
 
 pytestmark = pytest.mark.pure
@@ -141,7 +142,7 @@ def test_without_a_cut_all_that_came_is_played(acts: list[Act]) -> None:
 
 
 def test_the_loudspeaker_keeps_responses_apart() -> None:
-    speaker = Loudspeaker(500_000)
+    speaker = Loudspeaker()
 
     def at(now: int, data: object, type_: str, response: str) -> None:
         speaker.follow(Event(type_, "s", "e", "x", data, now, None, response), now)
@@ -163,3 +164,51 @@ def test_the_loudspeaker_keeps_responses_apart() -> None:
         ("a", "paused"), ("a", "playing"), ("a", "cut"), ("b", "playing"), ("b", "playing"), ("b", "drained"),
     ]  # fmt: skip
     assert given_[2][1].played_us == pytest.approx(300_000, abs=100)
+
+
+def test_d11_late_speech_of_a_cut_response_does_not_disturb_the_next() -> None:
+    """It must not take the place of what is being played: its acknowledgements would never be due."""
+    speaker = Loudspeaker()
+
+    def at(now: int, data: object, type_: str, response: str) -> None:
+        speaker.follow(Event(type_, "s", "e", "x", data, now, None, response), now)
+
+    pcm = Pcm(RATE, 1, bytes(2 * RATE))
+    cancelled = ResponseCancelled(response="a", epoch=1, reason="t", heard_text="", heard_us=0)
+    at(0, ResponseStarted(response="a", epoch=0), "response.started", "a")
+    at(0, pcm, "response.speech", "a")
+    at(300_000, cancelled, "response.cancelled", "a")
+    assert [a.state for _, a in speaker.due(300_000)] == ["playing", "cut"]
+    at(500_000, pcm, "response.speech", "b")
+    at(500_000, ResponseStarted(response="b", epoch=1), "response.started", "b")
+    at(600_000, pcm, "response.speech", "a")
+    given_ = speaker.due(5 * S)
+    assert {r for r, _ in given_} == {"b"} and given_[-1][1] == Ack(1_500_000, S, "drained")
+
+
+def test_the_interval_of_the_policy_in_force_counts() -> None:
+    speaker = Loudspeaker()
+
+    def at(now: int, data: object, type_: str) -> None:
+        speaker.follow(Event(type_, "s", "e", "x", data, now, None, "a"), now)
+
+    at(0, SessionUpdated(policy={"playback.ack_interval": "250ms"}), "session.updated")
+    at(0, Pcm(RATE, 1, bytes(2 * RATE)), "response.speech")
+    at(0, ResponseStarted(response="a", epoch=0), "response.started")
+    assert [a.at_us for _, a in speaker.due(5 * S)] == [0, 250_000, 500_000, 750_000, S]
+
+
+def test_a_successor_goes_on_from_what_was_acknowledged_last() -> None:
+    speaker = Loudspeaker()
+
+    def at(now: int, data: object, type_: str) -> None:
+        speaker.follow(Event(type_, "s", "e", "x", data, now, None, "a"), now)
+
+    at(0, Pcm(RATE, 1, bytes(4 * RATE)), "response.speech")
+    at(0, ResponseStarted(response="a", epoch=0), "response.started")
+    speaker.acknowledge("a", Ack(0, 0, "playing"))
+    speaker.acknowledge("a", Ack(500_000, 500_000, "playing"))
+    speaker.take_over(9 * S)
+    acks = [a for _, a in speaker.due(20 * S)]
+    assert acks[0] == Ack(9 * S, 500_000, "playing")
+    assert acks[-1] == Ack(10_500_000, 2 * S, "drained")
