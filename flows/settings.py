@@ -1,8 +1,8 @@
 """Settings: the only reader of the environment. Command-line options win over these, these over the defaults.
 
 `VENUS_TIMELINE` and `VENUS_TRITON` say where things are, `VENUS_DEVICE` whether models run on `cpu` or `cuda`, `VENUS_LOG_LEVEL` how much
-is logged. `VENUS_KAFKA_*` are handed to the Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see
-infra/triton/README.md) to Triton, unread.
+is logged, `VENUS_HARNESS`, `VENUS_SKILLS` and `VENUS_BLOBS` what the Harness may use (docs/harness.md). `VENUS_KAFKA_*` are handed to the
+Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see infra/triton/README.md) to Triton, unread.
 """
 
 import os
@@ -15,6 +15,7 @@ from infra.timeline.port import Timeline
 from schemas.errors import BadInput
 
 DEFAULT_TIMELINE = "sqlite:///venus.db"
+DEFAULT_BLOBS = "out/blobs"
 DEVICES = ("cpu", "cuda")
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")
 
@@ -28,6 +29,11 @@ class Settings:
     device: str = "cpu"
     log_level: str = "WARNING"
     kafka_home: str | None = None
+    harness: str | None = None
+    """The configuration of the Harness (`infra.harness.config`)."""
+    skills: tuple[str, ...] = ()
+    """Modules with skills, comma-separated in the variable."""
+    blobs: str = DEFAULT_BLOBS
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -38,6 +44,9 @@ class Settings:
             device=_choice(env, "VENUS_DEVICE", DEVICES),
             log_level=_choice(env, "VENUS_LOG_LEVEL", LOG_LEVELS),
             kafka_home=env.get("KAFKA_HOME") or None,
+            harness=env.get("VENUS_HARNESS") or None,
+            skills=tuple(s.strip() for s in env.get("VENUS_SKILLS", "").split(",") if s.strip()),
+            blobs=env.get("VENUS_BLOBS") or DEFAULT_BLOBS,
         )
 
 

@@ -95,10 +95,11 @@ class Work:
 class WorkBook:
     """See the module."""
 
-    __slots__ = ("works",)
+    __slots__ = ("_kept", "works")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT) -> None:
         self.works: dict[str, Work] = {}
+        self._kept = kept
 
     def observe(self, event: Event, now: int) -> Work | None:
         """Take note of an event; returns the work if it was about one and changed something."""
@@ -166,7 +167,7 @@ class WorkBook:
 
     def _forget(self) -> None:
         closed = [w.work for w in self.works.values() if not w.open]
-        for name in closed[: max(0, len(self.works) - KEPT)]:
+        for name in closed[: max(0, len(self.works) - self._kept)]:
             del self.works[name]
 
     # --- looking

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tail": ("flows.cli.look", "Show what is on a timeline, up to its end or following it."),
     "sessions": ("flows.cli.look", "List the sessions on a timeline."),
     "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
+    "work": ("flows.cli.work", "Delegated works: list, show, cancel, artifacts."),
     "export": ("flows.cli.files", "Write sessions into files: .mcap, .jsonl, .parquet, .wav."),
     "import": ("flows.cli.files", "Put session files into a timeline."),
     "doctor": (

@@ -1,0 +1,106 @@
+"""The works on a timeline, for looking at: folded from their events by the same book that the operators keep."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from infra.timeline.port import Timeline
+from operators.works import EVENTS, Work, WorkBook
+from schemas.cloudevents import decode, encode, wire_type
+from schemas.envelope import Event
+from schemas.errors import BadInput, BadRecord
+from schemas.ids import observation_id
+from schemas.record import Lane
+from schemas.work import WorkCancelRequested
+
+_SEEN = EVENTS | {"work.called"}
+_WIRES = frozenset(wire_type(name).encode() for name in _SEEN)
+ALL = 1 << 30
+
+
+@dataclass(slots=True)
+class SeenWork:
+    """A work of a session, with its story."""
+
+    session: str
+    work: Work
+    calls: list[Any] = field(default_factory=list)
+    story: list[Event] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        w = self.work
+        return {
+            "session": self.session,
+            "work": w.work,
+            "status": w.status,
+            "delivery": w.delivery,
+            "skill": w.skill,
+            "arguments": w.arguments,
+            "query": w.query,
+            "queued_us": w.queued_us,
+            "ended_us": w.ended_us,
+            "attempt": w.attempt,
+            "progress": w.progress,
+            "result": w.result,
+            "why": w.why,
+            "spoken": w.text,
+            "calls": [c.model_dump(mode="json") for c in self.calls],
+            "artifacts": [
+                {"name": n, "media_type": m, "dataref": d, "bytes": size}
+                for n, m, d, size in w.artifacts
+            ],
+        }
+
+
+def works_on(log: Timeline, session: str | None = None) -> list[SeenWork]:
+    """Every work, in the order in which they were queued."""
+    books: dict[str, WorkBook] = {}
+    seen: dict[tuple[str, str], SeenWork] = {}
+    reached: dict[str, int] = {}
+    partitions = range(log.partitions) if session is None else (log.partition_of(session),)
+    for partition in partitions:
+        for record in log.scan(Lane.TIMELINE, partition, session=session):
+            if not record.key or dict(record.headers).get("ce_type") not in _WIRES:
+                continue
+            try:
+                event = decode(record)
+            except BadRecord:
+                continue
+            key = event.session
+            # Outcomes have no media time of their own: they happen at the session's.
+            now = reached[key] = max(reached.get(key, 0), event.mediatime or 0)
+            book = books.setdefault(key, WorkBook(ALL))
+            book.observe(event, now)
+            names = getattr(event.data, "works", None) or (event.data.work,)
+            for name in names:
+                if name not in book.works:
+                    continue
+                one = seen.setdefault((key, name), SeenWork(key, book.works[name]))
+                one.story.append(event._replace(mediatime=now))
+                if event.type == "work.called":
+                    one.calls.append(event.data)
+    return list(seen.values())
+
+
+def find_work(log: Timeline, session: str | None, work: str) -> SeenWork:
+    """The work of that name; without a session, the only one or the newest.
+
+    Raises:
+        BadInput: there is none.
+    """
+    found = [w for w in works_on(log, session) if w.work.work == work]
+    if not found:
+        where = f"session {session}" if session else "this timeline"
+        raise BadInput(f"no work {work} in {where}; `venus work list` shows what there is")
+    if session is None and len({w.session for w in found}) > 1:
+        names = ", ".join(w.session for w in found[:5])
+        raise BadInput(f"several sessions have a {work} ({names}); say which with --session")
+    return found[-1]
+
+
+def request_cancel(log: Timeline, seen: SeenWork) -> None:
+    """Ask for the work's end, as any device may."""
+    source = f"cli/{uuid4().hex}"
+    data = WorkCancelRequested(work=seen.work.work, reason="command line")
+    id_ = observation_id(seen.session, source, 0, data.TYPE)
+    log.append([encode(Event(data.TYPE, seen.session, id_, source, data, sequence=0))])
