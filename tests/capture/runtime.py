@@ -126,8 +126,8 @@ class Runtime:
             case "endpoint":
                 return [_outcome(request, EndpointPredicted(turn=data.turn, probability=0.9))]
             case "transcript":
-                text = self._hears(int(data.turn.rpartition("-")[2]))
-                return [_outcome(request, TranscriptFinal(turn=data.turn, text=text))]
+                heard = self._hears(int(data.turn.rpartition("-")[2]))
+                return [_outcome(request, TranscriptFinal(turn=data.turn, text=heard))]
             case "generate":
                 done = GenerationCompleted(
                     response=data.response, text=self.reply, tokens=9, finish_reason="stop"
