@@ -47,9 +47,10 @@ class PerceptionStep:
         make_vad: Callable[[], Any],
         operators: Mapping[str, int],
         models: Mapping[str, str],
+        wishes: Mapping[str, Any] = {},
     ) -> None:
         self._open, self._make_vad = open_timeline, make_vad
-        self._operators, self._models = operators, models
+        self._operators, self._models, self._wishes = operators, models, wishes
         self._opened: list[Any] = []
         # By thread id: to Python, a worker's thread is a new one at every call, with new locals.
         self._workers: dict[int, _Worker] = {}
@@ -70,6 +71,7 @@ class PerceptionStep:
             lambda partition: timeline.end(Lane.MEDIA)[partition],
             self._operators,
             self._models,
+            wishes=self._wishes,
         )
 
     def __call__(self, items: Sequence[Any]) -> list[Record]:
@@ -119,12 +121,17 @@ def run_perception(
     workers: int = 1,
     stop: Flag | None = None,
     pace_s: float | None = None,
+    wishes: Mapping[str, Any] = {},
 ) -> None:
-    """Run the flow until `stop` is set. `models` is recorded in each `session.configured`."""
+    """Run the flow until `stop` is set. `models` is recorded in each `session.configured`; `wishes` are this
+    installation's policy, which a device's own wishes replace.
+    """
     from operators.fold import operator_versions
 
     open_here = opener(timeline_url)
-    step = PerceptionStep(open_here, partial(VadClient, triton_url), operator_versions(), models)
+    step = PerceptionStep(
+        open_here, partial(VadClient, triton_url), operator_versions(), models, wishes
+    )
     flow = build_perception(open_here, step, stop or threading.Event(), pace_s)
     try:
         if workers == 1:

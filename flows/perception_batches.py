@@ -11,6 +11,7 @@ Rules:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from flows.perception_channel import Channel, Note, Pending
 from flows.perception_model import MAX_BATCH, Vad, VadRounds
@@ -67,6 +68,7 @@ class Perception:
         media_end: the end of a partition of the media lane now; may raise TimelineUnavailable.
         operators: name → version of the decision operators, for `session.configured`.
         models: what the models are, for `session.configured`.
+        wishes: policy of this installation, before the device's own wishes.
         clock: monotonic seconds.
     """
 
@@ -78,10 +80,12 @@ class Perception:
         operators: Mapping[str, int],
         models: Mapping[str, str],
         clock: Callable[[], float] = monotonic_s,
+        wishes: Mapping[str, Any] = {},
     ) -> None:
         self._rounds = VadRounds(vad, clock)
         self._partition_of, self._media_end, self._clock = partition_of, media_end, clock
         self._operators, self._models = dict(operators), dict(models)
+        self._wishes = dict(wishes)
         self._log = History()
         self._sessions: dict[str, PerceivedSession] = {}
         self._waiting: dict[str, PerceivedSession] = {}
@@ -218,7 +222,7 @@ class Perception:
         self._waiting.pop(session.name, None)
         session.open(event.data, now)
         if not session.logged(configured_id(event)):
-            out.append(configured_record(event, self._operators, self._models))
+            out.append(configured_record(event, self._operators, self._models, self._wishes))
         for channel in session.channels.values():
             self._ready[channel] = session
 

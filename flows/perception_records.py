@@ -4,6 +4,7 @@ A window is most of what the log receives, so its record is put together without
 it equal to what `schemas.cloudevents.encode` makes of the event.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -129,11 +130,18 @@ def configured_id(opened: Event) -> str:
     return ids.outcome_id(opened.id, 1, SessionConfigured.TYPE, 0)
 
 
-def configured_record(opened: Event, operators: dict[str, int], models: dict[str, str]) -> Record:
-    """The answer to a session's first `session.opened`: the policy with every wish that fits."""
+def configured_record(
+    opened: Event,
+    operators: dict[str, int],
+    models: dict[str, str],
+    wishes: Mapping[str, Any] = {},
+) -> Record:
+    """The answer to a session's first `session.opened`: the policy with every wish that fits, first this
+    installation's `wishes`, then the device's.
+    """
     facts: SessionOpened = opened.data
     policy, notes = Policy(), []
-    for key, value in facts.policy.items():
+    for key, value in (*wishes.items(), *facts.policy.items()):
         try:
             policy = policy.with_changes({key: value})
         except BadInput as error:

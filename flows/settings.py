@@ -59,6 +59,11 @@ def _choice(env: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
     raise BadInput(f"{name} is {value!r}; use one of {', '.join(choices)}")
 
 
+def environment() -> Mapping[str, str]:
+    """All of it, for the secrets that a configuration of the Harness names."""
+    return os.environ
+
+
 def timeline_at(url: str, create: bool = True) -> Timeline:
     """Open a timeline with what the environment says about Kafka."""
     return open_timeline(url, create=create, environ=os.environ)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
@@ -28,7 +28,7 @@ from schemas.errors import BadInput, BadRecord, VenusError
 from schemas.record import Lane
 from schemas.registry import REQUESTS, TERMINALS
 
-FLOWS = ("perception", "conversation", "inference")
+FLOWS = ("perception", "conversation", "inference", "harness")
 NEED_TRITON = {"perception", "inference"}
 DEATHS, WITHIN_S = 5, 30.0
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.2, 5.0
@@ -263,7 +263,9 @@ class Supervisor:
         log_dir: Path = Path("out/log"),
         say: Say = lambda _: None,
         progress: Callable[[Progress], None] | None = None,
+        more: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        """`more`: flow → further arguments of its process."""
         unknown = set(flows) - set(FLOWS)
         if unknown:
             raise BadInput(
@@ -279,7 +281,7 @@ class Supervisor:
         self.shown = timeline
         """The timeline's URL without secrets, once it has been opened."""
         self.uses_triton = bool(NEED_TRITON & set(flows))
-        self._device = device
+        self._device, self._more = device, dict(more or {})
         self.children: list[Child] = []
         self.triton: Model | None = None
         self._lock: OneRun | None = None
@@ -294,6 +296,7 @@ class Supervisor:
             for name in self.flows:
                 command = [sys.executable, "-m", "flows", "flow", name]
                 command += ["--timeline", self.timeline, "--triton", self.triton_url]
+                command += self._more.get(name, ())
                 child = Child(name, command, self.log_dir / f"{name}.log", self.say)
                 child.start()
                 self.children.append(child)

@@ -29,4 +29,24 @@ TritonOption = Annotated[
 SessionOption = Annotated[
     str | None, typer.Option("--session", metavar="ID", help="only this session")
 ]
+SkillsOption = Annotated[
+    str,
+    typer.Option(
+        "--skills",
+        metavar="MODULE[,…]",
+        default_factory=lambda: ",".join(Settings.read().skills),
+        help="modules (or .py files) with skills of your own",
+        show_default="none",
+    ),
+]
+HarnessOption = Annotated[
+    str,
+    typer.Option(
+        "--harness",
+        metavar="FILE",
+        default_factory=lambda: Settings.read().harness or "",
+        help="what delegated work may use: MCP servers, agents, a chat endpoint (docs/harness.md)",
+        show_default="none",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line")]

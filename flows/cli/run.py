@@ -7,16 +7,19 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.status import Status
 
-from flows.cli.options import TimelineOption, TritonOption
-from flows.settings import Settings
+from flows.cli.options import HarnessOption, SkillsOption, TimelineOption, TritonOption
+from flows.settings import Settings, environment, opener
 from infra.triton.server import Progress
 from schemas.errors import BadInput, VenusError
+
+if TYPE_CHECKING:
+    from infra.harness.config import HarnessConfig
 
 
 def stop_on_signals(now: Callable[[], bool] = lambda: False) -> threading.Event:
@@ -69,12 +72,14 @@ class Loading:
 def run(
     timeline: TimelineOption,
     triton: TritonOption,
+    skills: SkillsOption,
+    harness: HarnessOption,
     frontend: Annotated[
         str, typer.Option(help="cascade: VAD, turn model, recognition, language model, synthesis")
     ] = "cascade",
     flows: Annotated[
         str, typer.Option(help="which flows to run here, comma-separated")
-    ] = "perception,conversation,inference",
+    ] = "perception,conversation,inference,harness",
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="end when all sessions have ended")
     ] = False,
@@ -97,6 +102,7 @@ def run(
         log_dir=log_dir,
         say=console.print,
         progress=loading,
+        more=harness_arguments(skills, harness),
     )
     try:
         with supervisor:
@@ -114,15 +120,31 @@ def run(
         loading.close()
 
 
+def harness_arguments(skills: str, harness: str) -> dict[str, list[str]]:
+    """What the flows' processes are told of the Harness; checked here, so that a mistake is one line at once."""
+    harness_config(skills, harness)
+    given = ["--skills", skills, "--harness", harness]
+    return {"harness": given, "perception": given}
+
+
+def harness_config(skills: str, harness: str) -> "HarnessConfig":
+    from infra.harness.config import read_config
+
+    names = tuple(name.strip() for name in skills.split(",") if name.strip())
+    return read_config(Path(harness) if harness else None, environment(), names)
+
+
 def flow(
     name: Annotated[str, typer.Argument()],
     timeline: TimelineOption,
     triton: TritonOption,
+    skills: SkillsOption,
+    harness: HarnessOption,
 ) -> None:
     """One flow, in this process, until it is told to stop."""
     from flows.bytewax_io import log as io_log
 
-    if name not in ("perception", "conversation", "inference"):
+    if name not in ("perception", "conversation", "inference", "harness"):
         raise BadInput(f"no flow named {name}")
     stop = stop_on_signals()
     io_log.setLevel(logging.INFO)
@@ -131,12 +153,20 @@ def flow(
     try:
         if name == "perception":
             from flows.perception import run_perception
+            from infra.harness.skills import SkillSet
 
-            run_perception(timeline, triton, model_names(), stop=stop)
+            rules = SkillSet(harness_config(skills, harness).skills).intents()
+            wishes = {"work.intents": rules} if rules else {}
+            run_perception(timeline, triton, model_names(), stop=stop, wishes=wishes)
         elif name == "conversation":
             from flows.conversation import run_conversation
 
             run_conversation(timeline, stop=stop)
+        elif name == "harness":
+            from flows.harness import HarnessSettings, run_harness
+
+            config, files = harness_config(skills, harness), HarnessSettings(Settings.read().blobs)
+            run_harness(timeline, config, settings=files, stop=stop, opener=opener(timeline))
         else:
             from flows.inference import run_inference
 

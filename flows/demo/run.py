@@ -26,6 +26,9 @@ TRACK = Path(__file__).parent / "conversation.flac"
 SESSION = "demo"
 
 
+SKILLS = "flows.demo.skills"
+
+
 def run_demo(
     out: Path, track: Path, console: Console, loading: Callable[[Progress], None], triton: str
 ) -> bool:
@@ -49,6 +52,7 @@ def run_demo(
             log_dir=out / "log",
             say=console.print,
             progress=loading,
+            more={flow: ("--skills", SKILLS) for flow in ("perception", "harness")},
         )
         with supervisor:
             _wait_ready(supervisor)
