@@ -44,6 +44,7 @@ BEHIND_S = 0.02
 HEARTBEAT_S = 4.0
 """asap: so often a device that waits for an answer says its last word again (a repeat, which changes nothing), lest it be missed."""
 RETRY_S = 0.2
+CONFIGURED_WITHIN_S = 15.0
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class DeviceOptions:
     language: str = "en"
     tail: float = 2.0
     max_wait: float = 30.0
-    configured_within_s: float = 15.0
+    configured_within_s: float = field(default_factory=lambda: CONFIGURED_WITHIN_S)
     """Wall time; beyond it nobody serves the timeline."""
     ended_within_s: float = 60.0
     """Wall time without anything new after the close."""

@@ -50,6 +50,20 @@ def parse_speed(text: str) -> float | None:
     return speed
 
 
+def stop_on_signals() -> threading.Event:
+    """An event that the first Ctrl-C (or SIGTERM) sets, so that the session is closed; the second ends the program."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise typer.Exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    return stop
+
+
 def capture(
     path: Annotated[
         Path, typer.Argument(help="wav, flac, mp3 or ogg, any rate, one or two channels")
@@ -93,8 +107,11 @@ def capture(
     from flows.settings import timeline_at
     from infra.capture.audiofile import AudioFile
 
-    if chunk_ms < 0 or chunk_ms > 60_000:
+    if not 0 <= chunk_ms <= 60_000:
         raise BadInput(f"--chunk-ms {chunk_ms:g}: between 0 (the whole file) and 60000")
+    for name, seconds in (("--tail", tail), ("--max-wait", max_wait)):
+        if not 0 <= seconds <= 3600:
+            raise BadInput(f"{name} {seconds:g}: seconds from 0 to 3600")
     options = DeviceOptions(
         speed=parse_speed(speed),
         chunk_ms=chunk_ms,
@@ -103,24 +120,26 @@ def capture(
         tail=tail,
         max_wait=max_wait,
     )
-    name = session or f"{path.stem}-{secrets.token_hex(3)}"
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    session = session or f"{path.stem}-{secrets.token_hex(3)}"
+    stop = stop_on_signals()
     console = Console(stderr=True, quiet=quiet)
     with (
         AudioFile(path) as audio,
         timeline_at(timeline) as log,
-        LiveView(name, audio.length_us, console) as view,
+        LiveView(session, audio.length_us, console) as view,
     ):
+        device = Device(log, session, audio, options, view.show)
+        failed: VenusError | None = None
         try:
-            Device(log, name, audio, options, view.show).run(stop.is_set)
-        except BadInput:
-            raise
+            device.run(stop.is_set)
         except VenusError as error:
-            console.print(f"venus: {error}", style="red")
-            raise typer.Exit(1) from None
-        finally:
-            print(name)
-        if out is not None:
-            render_mix(log, name, out)
+            failed = error
+        if device.fold.config is not None:
+            print(session)
+            if out is not None and (failed is None or device.fold.ended):
+                render_mix(log, session, out)
+    if isinstance(failed, BadInput):
+        raise failed
+    if failed is not None:
+        typer.echo(f"venus: {failed}", err=True)
+        raise typer.Exit(1)
