@@ -52,7 +52,7 @@ def run_demo(
             log_dir=out / "log",
             say=console.print,
             progress=loading,
-            more={flow: ("--skills", SKILLS) for flow in ("perception", "harness")},
+            more=dict.fromkeys(("perception", "harness"), ("--skills", SKILLS)),
         )
         with supervisor:
             _wait_ready(supervisor)
