@@ -17,7 +17,7 @@ from operators.heard import words
 from operators.words import lists_for
 from operators.works import Work, WorkBook
 from schemas.policy_work import IntentRule, WorkPolicy
-from schemas.templates import match_template, parse_template
+from schemas.templates import FIGURES, match_template, parse_template
 
 MeaningKind = Literal["delegate", "correct", "cancel", "progress", "recall"]
 
@@ -62,7 +62,7 @@ def read_turn(policy: WorkPolicy, language: str, text: str, book: WorkBook) -> t
     repairs = lists_for(language).repairs
     carried: list[str] = []
     for sentence in _SENTENCE.findall(text):
-        said = [*carried, *words(sentence)[:LOOKED_AT]]
+        said = [*carried, *_words(sentence)[:LOOKED_AT]]
         # "No. To Rome." is one correction, whatever the transcript makes of the pause.
         carried = said if tuple(said) in repairs else []
         if not said or carried:
@@ -193,6 +193,16 @@ def _any(phrases: tuple[str, ...], said: list[str]) -> bool:
 
 
 # --- words
+
+
+def _words(sentence: str) -> list[str]:
+    """The sentence's words; figures that a transcript has tied together (`1-2-3`) are apart."""
+    return [part for word in words(sentence) for part in _figures(word)]
+
+
+def _figures(word: str) -> list[str]:
+    parts = word.replace("’", "-").split("-")
+    return parts if len(parts) > 1 and all(FIGURES.get(p, p).isdecimal() for p in parts) else [word]
 
 
 def _parts(said: list[str]) -> Iterator[list[str]]:

@@ -52,6 +52,7 @@ def read(text: str, works: WorkBook | None = None) -> list[tuple[Any, ...]]:
         ("What is the weather in Paris and how are you", "weather", {"city": "paris"}),
         ("What is the weather in Paris, no, in Rome.", "weather", {"city": "rome"}),
         ("Check the status of my order number 1, 2, 3, 4, 5.", "order", {"number": "12345"}),
+        ("Check my order number 1-2-3-4-5.", "order", {"number": "12345"}),
         ("check my order 12345", "order", {"number": "12345"}),
         ("Okay, check my order one two oh four.", "order", {"number": "1204"}),
     ],
