@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+from flows.moments import Moment
 from operators.fold import Applied, SessionFold, operator_versions
-from schemas.cloudevents import decode, encode
+from schemas.base import Kind
+from schemas.cloudevents import decode, encode, wire_type
 from schemas.envelope import Event
 from schemas.errors import BadInput, BadRecord
 from schemas.policy import Policy
 from schemas.record import Lane, Record, StoredRecord
+from schemas.registry import KINDS
+
+_DECISIONS = frozenset(wire_type(n).encode() for n, kind in KINDS.items() if kind is Kind.DECISION)
 
 CONTEXT = 8
 """Events shown before a difference."""
@@ -32,18 +37,26 @@ class Difference:
     before: tuple[Event, ...]
 
     @property
+    def odd_one(self) -> Event | None:
+        """The decision that one side has and the other lacks: of two different ones, the earlier in media time."""
+        a, b = self.recorded, self.derived
+        if a is None or b is None:
+            return a or b
+        return b if (b.mediatime or 0) < (a.mediatime or 0) else a
+
+    @property
     def operator(self) -> str:
-        event = self.derived or self.recorded
+        event = self.odd_one
         return "" if event is None else event.source.rpartition("/")[2]
 
     def fields(self) -> list[tuple[str, Any, Any]]:
         """(field, recorded value, derived value) of all that differs."""
         a, b = self.recorded, self.derived
-        if a is None or b is None:
-            return [("event", a and a.type, b and b.type)]
+        if a is None or b is None or a.id != b.id:
+            return [("decision", a and a.type, b and b.type)]
         rows: list[tuple[str, Any, Any]] = [
             (name, getattr(a, name), getattr(b, name))
-            for name in ("type", "id", "mediatime", "cause")
+            for name in ("type", "mediatime", "cause")
             if getattr(a, name) != getattr(b, name)
         ]
         if a.type == b.type and a.data != b.data:
@@ -208,20 +221,24 @@ def prove(
     session: str | None = None,
     *,
     progress: Callable[[int], None] | None = None,
+    until: Moment | None = None,
 ) -> dict[str, SessionProof]:
-    """Replay every session of a timeline (or the one named) by the bare fold.
+    """Replay every session of a timeline (or the one named) by the bare fold; of each only what comes up to `until`.
 
     Raises:
         BadInput: the named session is not there.
     """
     proofs: dict[str, Proof] = {}
+    stopped: set[str] = set()
     for count, (name, event) in enumerate(sessions_of(all_records(timeline, session))):
-        if session is not None and name != session:
+        if (session is not None and name != session) or name in stopped:
             continue
         proof = proofs.get(name)
         if proof is None:
             proof = proofs[name] = Proof(name)
         proof.feed(event)
+        if until is not None and until.is_reached(event, proof.fold.now):
+            stopped.add(name)
         if progress is not None and count % 5000 == 0:
             progress(count)
     if session is not None and not proofs:
@@ -229,6 +246,14 @@ def prove(
             f"no session {session!r} in {timeline.url}; `venus sessions` lists what is there"
         )
     return {name: proof.finish() for name, proof in proofs.items()}
+
+
+def _inputs(timeline: Any, session: str | None) -> Iterator[StoredRecord]:
+    """What is no decision: the flow would stop at a recorded decision that it does not derive, and here that is a finding."""
+    for record in all_records(timeline, session):
+        wire = next((value for name, value in record.headers if name.lower() == "ce_type"), b"")
+        if wire not in _DECISIONS:
+            yield record
 
 
 def digests_through_bytewax(
@@ -249,7 +274,7 @@ def digests_through_bytewax(
         digests.setdefault(record.key, Digest()).add(record)
 
     flow = Dataflow("replay")
-    records = op.input("recording", flow, RecordedSource(lambda: all_records(timeline, session)))
+    records = op.input("recording", flow, RecordedSource(lambda: _inputs(timeline, session)))
     op.output("decisions", conversation_step(records, EndedSessions()), CollectSink(collect))
     if workers == 1:
         run_main(flow)  # type: ignore[no-untyped-call]

@@ -1,161 +1,318 @@
 """What would have happened under another policy: the recorded decisions beside those that follow with it.
 
-The recorded user and the recorded models go on as they were. That holds until the first changed decision that the user could have
-noticed (the assistant begins, pauses, goes on or stops); what follows is marked as no longer to be trusted.
+`flows.counterfactual` gives the decisions; here the two sides are aligned: within an operator and type, by the nearest media time, not by
+ids, since a changed decision has another id. The recorded user goes on as recorded. That holds until the first changed decision that
+the user could have noticed (the assistant begins, pauses, goes on or stops); what follows is marked as no longer to be trusted.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from rich.console import Console
+from rich.text import Text
 
+from flows.counterfactual import take_apart, under
 from flows.live_view import clock
-from flows.looking import essence
-from flows.replay import Proof, all_records, sessions_of
-from flows.settings import timeline_at
-from operators.fold import Applied
-from schemas.base import Kind
+from flows.looking import essence, shown
+from flows.replay import all_records, sessions_of
+from infra.timeline.port import Timeline
 from schemas.envelope import Event
 from schemas.errors import BadInput
-from schemas.registry import KINDS
 
 PERCEIVED = frozenset(
-    {
-        "response.started",
-        "response.cancelled",
-        "response.failed",
-        "floor.paused",
-        "floor.resumed",
-        "speech.requested",
-    }
+    {"response.started", "response.cancelled", "response.failed", "floor.paused", "floor.resumed"}
 )
 """Decisions that a user hears the effect of."""
 
-Key = tuple[str, str]
+NAMES = frozenset(
+    {
+        "turn",
+        "response",
+        "overlap",
+        "request",
+        "work",
+        "works",
+        "delegate",
+        "delivery",
+        "epoch",
+        "corrects",
+        "continues",
+    }
+)
+"""Fields that name things by their count: one more response renames all after it, which is no change of theirs."""
+
+REACH_US = 5_000_000
+"""Farther apart, two decisions are two events, not one that moved."""
+
+CELLS = 4_000_000
+SHOWN = 40
+SHORT = 40
+"""Characters of a value."""
+
+State = Literal["same", "moved", "changed", "gone", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A decision as recorded and as it would be; either is None where it has no counterpart."""
+
+    recorded: Event | None
+    derived: Event | None
+    state: State
+    fields: tuple[tuple[str, Any, Any], ...] = ()
+    """(field, recorded value, derived value)."""
+
+    @property
+    def at(self) -> int:
+        """Where both timelines part, if they do here."""
+        return min(e.mediatime or 0 for e in (self.recorded, self.derived) if e is not None)
+
+    @property
+    def either(self) -> Event:
+        event = self.derived if self.derived is not None else self.recorded
+        assert event is not None
+        return event
+
+    @property
+    def operator(self) -> str:
+        return self.either.source.rpartition("/")[2]
 
 
 @dataclass(slots=True)
 class WhatIf:
-    """Both sides of one session: (recorded, derived) pairs in order; either is None where it has no counterpart."""
+    """Both sides of one session, in the order of media time."""
 
     session: str
-    pairs: list[tuple[Event | None, Event | None]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    unanswered: list[Event] = field(default_factory=list)
+    recorded: list[Event] = field(default_factory=list)
+    derived: list[Event] = field(default_factory=list)
 
     @property
-    def changed(self) -> list[tuple[Event | None, Event | None]]:
-        return [(a, b) for a, b in self.pairs if not _same(a, b)]
+    def changed(self) -> list[Pair]:
+        return [p for p in self.pairs if p.state != "same"]
 
     @property
-    def trusted_until(self) -> Event | None:
-        """The first changed decision that the user would have noticed."""
-        for a, b in self.changed:
-            event = b or a
-            if event is not None and event.type in PERCEIVED:
-                return event
-        return None
+    def trusted_until(self) -> int | None:
+        """The media time of the first change that the user would have noticed."""
+        return next((p.at for p in self.changed if p.either.type in PERCEIVED), None)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Type → how many there were, how many there would be; only where they differ."""
+        a, b = Counter(e.type for e in self.recorded), Counter(e.type for e in self.derived)
+        return {
+            name: (a[name], b[name]) for name in sorted(a.keys() | b.keys()) if a[name] != b[name]
+        }
 
 
-def _same(a: Event | None, b: Event | None) -> bool:
-    if a is None or b is None or a.type != b.type or a.mediatime != b.mediatime:
-        return False
-    return (
-        bool(a.data == b.data) or "request" in a.data.model_fields_set
-    )  # ids of requests follow their causes
+def contents(event: Event) -> dict[str, Any]:
+    """The data of a decision, flat (`messages.0.content`), without the names that only count."""
+    found: dict[str, Any] = {}
+    for name, value in shown(event).items():
+        if name not in NAMES:
+            _flatten(name, value, found)
+    return found
 
 
-def _key(event: Event) -> Key:
-    """What an event is about; the n-th of a key on one side answers to the n-th on the other."""
-    return event.type, event.correlation or ""
+def _flatten(name: str, value: Any, into: dict[str, Any]) -> None:
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else None
+    )
+    if items is None:
+        into[name] = value
+        return
+    for key, inner in items:
+        _flatten(f"{name}.{key}", inner, into)
 
 
-def align(
-    recorded: Iterable[Event], derived: Iterable[Event]
-) -> list[tuple[Event | None, Event | None]]:
-    """Pair the decisions of both sides by what they are about, in the order of media time."""
-    waiting: dict[Key, list[Event]] = {}
-    for event in recorded:
-        waiting.setdefault(_key(event), []).append(event)
-    pairs: list[tuple[Event | None, Event | None]] = []
-    for event in derived:
-        queue = waiting.get(_key(event))
-        pairs.append((queue.pop(0) if queue else None, event))
-    pairs += [(event, None) for queue in waiting.values() for event in queue]
-    return sorted(pairs, key=lambda pair: min(e.mediatime or 0 for e in pair if e is not None))
+def compare(recorded: Event, derived: Event) -> Pair:
+    a, b = contents(recorded), contents(derived)
+    fields = tuple((k, a.get(k), b.get(k)) for k in {**a, **b} if a.get(k) != b.get(k))
+    moved = recorded.mediatime != derived.mediatime
+    state: State = "changed" if fields else "moved" if moved else "same"
+    return Pair(recorded, derived, state, fields)
 
 
-def what_if(timeline_url: str, session: str | None, changes: dict[str, str]) -> list[WhatIf]:
+def align(recorded: Iterable[Event], derived: Iterable[Event]) -> list[Pair]:
+    """Pair the decisions of both sides, in the order of media time."""
+    groups: dict[tuple[str, str], tuple[list[Event], list[Event]]] = {}
+    for side, events in enumerate((recorded, derived)):
+        for event in events:
+            groups.setdefault((event.source, event.type), ([], []))[side].append(event)
+    pairs: list[Pair] = []
+    for a, b in groups.values():
+        for left, right in _nearest(a, b):
+            if left is not None and right is not None:
+                pairs.append(compare(left, right))
+            else:
+                pairs.append(Pair(left, right, "gone" if right is None else "new"))
+    return sorted(pairs, key=lambda p: (p.at, p.either.mediatime or 0))
+
+
+def _nearest(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[Event | None, Event | None]]:
+    """In-order pairs with the least sum of distances in time; what is left over costs half the reach."""
+    if len(a) * len(b) > CELLS:
+        both = min(len(a), len(b))
+        rest: list[tuple[Event | None, Event | None]] = [(x, None) for x in a[both:]]
+        return [*zip(a, b, strict=False), *rest, *((None, y) for y in b[both:])]
+    alone = REACH_US // 2
+    rows = [[j * alone for j in range(len(b) + 1)]]
+    texts_a, texts_b = [contents(x) for x in a], [contents(y) for y in b]
+    for i, x in enumerate(a):
+        above, row = rows[-1], [(i + 1) * alone]
+        for j, y in enumerate(b):
+            apart = abs((x.mediatime or 0) - (y.mediatime or 0))
+            unlike = 0 if texts_a[i] == texts_b[j] else 1000
+            together = above[j] + apart + unlike if apart <= REACH_US else 1 << 60
+            row.append(min(together, above[j + 1] + alone, row[j] + alone))
+        rows.append(row)
+    out: list[tuple[Event | None, Event | None]] = []
+    i, j = len(a), len(b)
+    while i or j:
+        if i and rows[i][j] == rows[i - 1][j] + alone:
+            i -= 1
+            out.append((a[i], None))
+        elif j and rows[i][j] == rows[i][j - 1] + alone:
+            j -= 1
+            out.append((None, b[j]))
+        else:
+            i, j = i - 1, j - 1
+            out.append((a[i], b[j]))
+    return out[::-1]
+
+
+def what_if(timeline: Timeline, session: str | None, changes: dict[str, str]) -> list[WhatIf]:
     """Replay the sessions of a timeline under a changed policy.
 
     Raises:
-        BadInput: no such session.
+        BadInput: no such session, no such policy key.
     """
-    recorded: dict[str, list[Event]] = {}
-    derived: dict[str, list[Event]] = {}
-    proofs: dict[str, Proof] = {}
-
-    def keep(name: str) -> None:
-        def on_applied(applied: Applied) -> None:
-            derived[name].extend(applied.decisions)
-
-        derived[name], recorded[name] = [], []
-        proofs[name] = Proof(
-            name, override=lambda policy: policy.with_changes(dict(changes)), on_applied=on_applied
-        )
-
-    with timeline_at(timeline_url, create=False) as log:
-        for name, event in sessions_of(all_records(log, session)):
-            if name not in proofs:
-                keep(name)
-            if KINDS[event.type] is Kind.DECISION:
-                recorded[name].append(event)
-            proofs[name].feed(event)
-    if session is not None and not proofs:
+    events: dict[str, list[Event]] = {}
+    for name, event in sessions_of(all_records(timeline, session)):
+        events.setdefault(name, []).append(event)
+    if session is not None and not events:
         raise BadInput(
-            f"no session {session!r} in {timeline_url}; `venus sessions` lists what is there"
+            f"no session {session!r} on {timeline.url}; `venus sessions` lists what is there"
         )
-    return [WhatIf(name, align(recorded[name], derived[name])) for name in proofs]
+    return [what_if_one(name, found, changes) for name, found in events.items()]
 
 
-def show_what_if(
-    timeline_url: str, session: str | None, changes: dict[str, str], console: Console, json: bool
-) -> bool:
-    """Print what changes; returns whether anything does."""
-    results = what_if(timeline_url, session, changes)
-    for result in results:
-        trusted = result.trusted_until
-        if json:
-            [[_row(a), _row(b)] for a, b in result.changed]
-            continue
-        console.print(
-            f"[bold]{result.session}[/]: {len(result.changed)} of {len(result.pairs)} decisions change"
-        )
-        told = False
-        for a, b in result.changed:
-            if trusted is not None and not told and (a is trusted or b is trusted):
-                told = True
-            console.print(f"  {_cell(a):<76} │ {_cell(b)}")
-            if told and trusted is not None:
-                console.print(
-                    "  [yellow]── from here on the user would have noticed; what the recording says they did next can no longer "
-                    "be trusted[/]"
-                )
-                trusted = None
-    return any(result.changed for result in results)
+def what_if_one(session: str, events: Iterable[Event], changes: dict[str, str]) -> WhatIf:
+    """One session under a changed policy."""
+    rec = take_apart(session, events)
+    outcome = under(rec, lambda policy: policy.with_changes(dict(changes)))
+    pairs = align(rec.decisions, outcome.decisions)
+    return WhatIf(session, pairs, outcome.unanswered, rec.decisions, outcome.decisions)
 
 
-def _cell(event: Event | None) -> str:
-    return (
-        "—"
-        if event is None
-        else f"{clock(event.mediatime or 0):>7} {event.type:<20} {essence(event, 46)}"
+# --- for people, and as JSON
+
+
+def explain_what_if(result: WhatIf, console: Console, limit: int = SHOWN) -> None:
+    """First divergence, both sides in rows, what changed downstream, and from where the recorded user cannot be trusted."""
+    changed = result.changed
+    states = Counter(p.state for p in changed)
+    detail = ", ".join(f"{n} {state}" for state, n in states.items())
+    console.print(
+        Text(result.session, style="bold"),
+        f": {len(changed)} of {len(result.pairs)} decisions change",
+        f" ({detail})" if detail else "",
+        sep="",
     )
+    if not changed:
+        return
+    first = changed[0]
+    console.print(
+        f"  first divergence at {clock(first.at)}: operator {first.operator}, {_what(first)}"
+    )
+    told = result.trusted_until
+    width = max(30, min(76, (console.width - 8) // 2))
+    for pair in changed[:limit]:
+        if told is not None and pair.at >= told:
+            line = "from here on the user would have noticed; what the recording says they did next can no longer be trusted"
+            console.print(f"  [yellow]── {line}[/]")
+            told = None
+        mark = {"moved": "~", "changed": "≠", "gone": "-", "new": "+"}[pair.state]
+        row = Text(f"  {mark} ", style="bold")
+        row.append(
+            f"{_cell(pair.recorded, width):<{width}}", style="red" if pair.state == "gone" else ""
+        )
+        row.append(" │ ")
+        cell = _cell(pair.derived, width)
+        if pair.fields and cell[8:] == _cell(pair.recorded, width)[8:]:
+            cell = f"{cell[:7]} {_change(*pair.fields[0])}"[:width]
+        row.append(cell, style="green" if pair.state == "new" else "")
+        console.print(row)
+    if len(changed) > limit:
+        console.print(f"  … and {len(changed) - limit} more (--json has them all)")
+    counts = result.counts()
+    if counts:
+        console.print(
+            "  in all: " + ", ".join(f"{name} {a} → {b}" for name, (a, b) in counts.items())
+        )
+    if result.unanswered:
+        console.print(
+            f"  {len(result.unanswered)} requests would have been made for which the recording has no answer"
+        )
 
 
-def _row(event: Event | None) -> dict[str, object] | None:
+def _what(pair: Pair) -> str:
+    event = pair.either
+    if pair.recorded is None or pair.derived is None:
+        return f"{event.type} would {'be new' if pair.recorded is None else 'not come'}"
+    later = ((pair.derived.mediatime or 0) - (pair.recorded.mediatime or 0)) / 1e6
+    parts = [f"{abs(later):.3f} s {'later' if later > 0 else 'earlier'}"] if later else []
+    parts += [_change(*change) for change in pair.fields[:3]]
+    return f"{event.type} {', '.join(parts)}"
+
+
+def _change(name: str, a: object, b: object) -> str:
+    """A field's change; of long texts the part from their first difference on."""
+    x, y = str(a), str(b)
+    same = next((i for i, (p, q) in enumerate(zip(x, y, strict=False)) if p != q), 0)
+    skip = max(0, same - 8) if max(len(x), len(y)) > SHORT else 0
+    return f"{name}: {_short(x, skip)} → {_short(y, skip)}"
+
+
+def _short(text: str, skip: int) -> str:
+    text = ("…" if skip else "") + text[skip:]
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+
+
+def _cell(event: Event | None, width: int) -> str:
+    if event is None:
+        return "—"
+    return f"{clock(event.mediatime or 0):>7} {event.type:<19} {essence(event, width - 28)}"[:width]
+
+
+def what_if_json(result: WhatIf) -> dict[str, Any]:
+    """One object a session."""
+    return {
+        "session": result.session,
+        "decisions": len(result.pairs),
+        "changed": [
+            {
+                "state": p.state,
+                "operator": p.operator,
+                "fields": [[n, a, b] for n, a, b in p.fields],
+                "recorded": _row(p.recorded),
+                "derived": _row(p.derived),
+            }
+            for p in result.changed
+        ],
+        "counts": {name: list(pair) for name, pair in result.counts().items()},
+        "trusted_until_us": result.trusted_until,
+        "unanswered": [_row(e) for e in result.unanswered],
+    }
+
+
+def _row(event: Event | None) -> dict[str, Any] | None:
     if event is None:
         return None
-    return {
-        "type": event.type,
-        "mediatime": event.mediatime,
-        "data": event.data.model_dump(mode="json"),
-    }
+    return {"type": event.type, "mediatime": event.mediatime, "data": shown(event)}

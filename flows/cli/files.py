@@ -29,7 +29,9 @@ class _Records:
             TextColumn("{task.description} {task.completed:,.0f} records"),
             TimeElapsedColumn(),
         )
-        self._bar = Progress(*columns, console=console, transient=True)
+        self._bar = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
         self._task = self._bar.add_task(what, total=None)
         self._held = 0
 

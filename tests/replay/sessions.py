@@ -5,6 +5,7 @@ from typing import Any
 
 from infra.timeline.memory import MemoryTimeline
 from infra.timeline.port import Timeline
+from operators.fold import SessionFold
 from schemas.cloudevents import encode
 from schemas.envelope import Event, Pcm
 from schemas.record import Lane, Record
@@ -40,8 +41,13 @@ def talk(name: str = "s", length_s: float = 60.0, **options: Any) -> Session:
 
 
 def records(session: Session) -> list[Record]:
-    """The timeline lane of a scripted session, as live flows would have written it."""
-    return [encode(event) for event in session.events]
+    """The timeline lane of a scripted session, as live flows would have written it: each input, then what it let happen."""
+    fold = SessionFold(session.name)
+    found = []
+    for event in session.inputs:
+        found.append(encode(event))
+        found += [encode(d) for applied in fold.feed(event) for d in applied.decisions]
+    return found
 
 
 def media(session: Session, rate: int = 16_000) -> list[Record]:

@@ -1,0 +1,347 @@
+"""What would have happened under another policy: the fold with the recorded world answering the decisions that it takes now.
+
+A changed decision has another id and comes at another time, so recorded answers cannot simply be fed again. The recorded world is taken
+apart and put together anew:
+- The user goes on as recorded: windows, ticks, typed text and the like come at their media times.
+- A model's answer goes to the request that corresponds to the recorded one (same kind; of speech, the same sentence of the same
+  response; else the nearest in time), as long after it as it was recorded. A request without a counterpart stays unanswered, and
+  is counted: the policy's time limits end it.
+- The loudspeaker says what it said, as much later or earlier as the response began; once the assistant is paused or stopped
+  differently, the loudspeaker's own model (`operators.playout`) goes on.
+With nothing changed, exactly the recorded decisions come out (a test holds it to that), though under ids of their own.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from operators.fold import SessionFold
+from operators.playout import Ack, Playouts
+from schemas.base import Kind
+from schemas.envelope import Event
+from schemas.media import PlaybackAck
+from schemas.policy import Policy
+from schemas.registry import KINDS, PARTIALS, REQUESTS, TERMINALS
+from schemas.session import ClockTick
+
+REACH_US = {
+    "endpoint": 3_000_000,
+    "transcript": 3_000_000,
+    "generate": 15_000_000,
+    "work": 30_000_000,
+}
+"""How far apart in media time two requests may be that correspond."""
+
+_TIME = frozenset({"perception.window", "clock.tick", "session.closed"})
+_FLOOR = frozenset({"floor.paused", "floor.resumed", "response.cancelled", "response.failed"})
+SOURCE = "what-if"
+LATER_TICKS = 10
+"""Seconds that a session which ended as recorded may take longer to end."""
+
+
+@dataclass(slots=True)
+class _Request:
+    event: Event
+    answers: list[tuple[int, int, Event]] = field(default_factory=list)
+    """(place in the recording, delay, outcome)."""
+    used: bool = False
+
+    @property
+    def at(self) -> int:
+        return self.event.mediatime or 0
+
+    @property
+    def answered(self) -> bool:
+        return any(e.type in TERMINALS for _, _, e in self.answers)
+
+
+@dataclass(slots=True)
+class _Played:
+    """A recorded response: when it began, what the loudspeaker said of it, what became of its floor."""
+
+    started: int = 0
+    acks: list[tuple[int, int, PlaybackAck]] = field(default_factory=list)
+    floor: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recording:
+    """One session, taken apart."""
+
+    session: str
+    inputs: list[Event] = field(default_factory=list)
+    """What is fed again as it was, with its place."""
+    places: list[int] = field(default_factory=list)
+    requests: dict[str, list[_Request]] = field(default_factory=dict)
+    played: dict[str, _Played] = field(default_factory=dict)
+    decisions: list[Event] = field(default_factory=list)
+    """As recorded."""
+    asap: bool = False
+    ended: bool = False
+
+
+def take_apart(session: str, events: Iterable[Event]) -> Recording:
+    """Fold the recorded session and note when each thing came."""
+    rec = Recording(session)
+    seen: set[str] = set()
+
+    def recorded(event: Event) -> None:
+        if event.id not in seen:
+            seen.add(event.id)
+            rec.decisions.append(event)
+
+    fold = SessionFold(session, on_recorded=recorded)
+    by_id: dict[str, _Request] = {}
+    place = 0
+    raw: dict[str, Event] = {}
+    """Inputs that wait in the fold, as they came: it moves the close of an asap session, and would do so again."""
+    for event in events:
+        if KINDS[event.type] is not Kind.DECISION:
+            raw[event.id] = event
+        for step in fold.feed(event):
+            came = raw.pop(step.input.id, step.input)
+            if step.fate != "applied":
+                continue
+            place += 1
+            _note(rec, by_id, place, step.input, came)
+            for decision in step.decisions:
+                if decision.type in REQUESTS:
+                    request = by_id[decision.id] = _Request(decision)
+                    rec.requests.setdefault(REQUESTS[decision.type], []).append(request)
+                elif decision.type == "response.started":
+                    rec.played.setdefault(decision.data.response, _Played()).started = (
+                        decision.mediatime or 0
+                    )
+                elif decision.type in _FLOOR:
+                    floor = rec.played.setdefault(decision.data.response, _Played()).floor
+                    floor.append((place, decision.type))
+    rec.ended = fold.ended
+    rec.asap = fold.config is not None and fold.config.pacing == "asap"
+    return rec
+
+
+def _note(
+    rec: Recording, by_id: dict[str, _Request], place: int, event: Event, came: Event
+) -> None:
+    at = event.mediatime or 0
+    if event.type in TERMINALS or event.type in PARTIALS:
+        request = by_id.get(event.cause or "")
+        if request is not None:
+            request.answers.append((place, at - request.at, event))
+    elif event.type == "playback.ack":
+        rec.played.setdefault(event.data.response, _Played()).acks.append((place, at, event.data))
+    elif KINDS[event.type] is not Kind.DECISION:
+        rec.inputs.append(came)
+        rec.places.append(place)
+
+
+class _World:
+    """See the module."""
+
+    def __init__(self, rec: Recording, override: Callable[[Policy], Policy]) -> None:
+        self.rec = rec
+        self.fold = SessionFold(rec.session, override=override)
+        self.decisions: list[Event] = []
+        self.unanswered: list[Event] = []
+        self._heap: list[tuple[int, int, int, Event | tuple[str, PlaybackAck]]] = []
+        self._count = 0
+        self._acks = 0
+        self._twin: dict[str, str] = {}
+        """Response → the recorded one that it corresponds to."""
+        self._floor: dict[str, list[str]] = {}
+        self._playouts = Playouts()
+        self._modelled: set[str] = set()
+        """Responses whose loudspeaker is the model."""
+        self._next_place = 0
+        self._horizon = 0
+        """How far the user has been heard: beyond it, the loudspeaker has not played yet."""
+
+    def run(self) -> None:
+        for place, event in zip(self.rec.places, self.rec.inputs, strict=True):
+            self._next_place = place
+            self._settle()
+            self._apply(event)
+            if event.type in _TIME:
+                self._horizon = max(self._horizon, event.mediatime or 0)
+        self._next_place += 1 << 60
+        self._settle()
+        for _ in range(LATER_TICKS if self.rec.ended else 0):
+            if not self.fold.ended:
+                # What is open now may need longer than the recorded session did.
+                self._horizon = max(self._horizon, self.fold.now) + 1_000_000
+                self._apply(
+                    Event(
+                        "clock.tick",
+                        self.rec.session,
+                        f"{SOURCE}-tick-{self._horizon}",
+                        SOURCE,
+                        ClockTick(),
+                        self._horizon,
+                    )
+                )
+                self._settle()
+
+    def _apply(self, event: Event) -> None:
+        steps = self.fold.feed(event)
+        for step in steps:
+            if step.fate != "applied":
+                continue
+            for seen in (step.input, *step.decisions):
+                if seen.type in Playouts.EVENTS:
+                    self._playouts.follow(seen, seen.mediatime or self.fold.now)
+            self.decisions.extend(step.decisions)
+            for decision in step.decisions:
+                self._decided(decision)
+
+    def _settle(self) -> None:
+        """Feed what is due before the next recorded input."""
+        while not self.fold.ended:
+            if self._acknowledge_by_model():
+                continue
+            if not self._heap:
+                return
+            due, place, _, what = self._heap[0]
+            if not self.rec.asap and (
+                due > self.fold.now or (due == self.fold.now and place > self._next_place)
+            ):
+                return
+            heapq.heappop(self._heap)
+            if isinstance(what, Event):
+                self._apply(what)
+            else:
+                self._recorded_ack(what[0], what[1], due, place)
+
+    def _push(self, due: int, place: int, what: Event | tuple[str, PlaybackAck]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (due, place, self._count, what))
+
+    # --- decisions
+
+    def _decided(self, event: Event) -> None:
+        if event.type in REQUESTS:
+            self._answer(event)
+        elif event.type == "response.started":
+            twin = self.rec.played.get(self._twin.get(event.data.response, ""))
+            if self.rec.asap or twin is None:
+                self._modelled.add(event.data.response)
+                return
+            shift = (event.mediatime or 0) - twin.started
+            for place, at, ack in twin.acks:
+                self._push(at + shift, place, (event.data.response, ack))
+        elif event.type in _FLOOR:
+            self._floor.setdefault(event.data.response, []).append(event.type)
+
+    def _answer(self, event: Event) -> None:
+        """Send the recorded answers of the corresponding request."""
+        kind = REQUESTS[event.type]
+        request = self._counterpart(event, kind)
+        if request is None:
+            self.unanswered.append(event)
+            return
+        request.used = True
+        if kind == "generate":
+            self._twin.setdefault(event.data.response, request.event.data.response)
+        changed = {
+            n: getattr(event.data, n)
+            for n in ("turn", "response", "work")
+            if n in type(event.data).model_fields
+        }
+        for place, delay, answer in request.answers:
+            fields = getattr(type(answer.data), "model_fields", {})
+            renamed = {n: v for n, v in changed.items() if n in fields and v is not None}
+            data = answer.data.model_copy(update=renamed) if renamed else answer.data
+            due = (event.mediatime or 0) + (0 if self.rec.asap else delay)
+            correlation = event.correlation if answer.correlation is not None else None
+            # Without a time of its own an outcome gets the session's when it comes.
+            sent = answer._replace(
+                cause=event.id, data=data, correlation=correlation, mediatime=None
+            )
+            self._push(due, place, sent)
+
+    def _counterpart(self, event: Event, kind: str) -> _Request | None:
+        at = event.mediatime or 0
+        free = [r for r in self.rec.requests.get(kind, ()) if not r.used]
+        if kind == "speak":
+            twin = self._twin.get(event.data.response)
+            free = [
+                r
+                for r in free
+                if r.event.data.response == twin
+                and (r.event.data.index, r.event.data.text) == (event.data.index, event.data.text)
+            ]
+            return free[0] if free else None
+        reach = REACH_US.get(kind, 10_000_000)
+        near = [r for r in free if abs(r.at - at) <= reach]
+        if not near:
+            return None
+        exact = [r for r in near if r.event.id == event.id]
+        return exact[0] if exact else min(near, key=lambda r: (not r.answered, abs(r.at - at)))
+
+    # --- the loudspeaker
+
+    def _recorded_ack(self, response: str, ack: PlaybackAck, due: int, place: int) -> None:
+        """What the recorded loudspeaker said, while the floor's history is the recorded one."""
+        if response in self._modelled:
+            return
+        twin = self.rec.played[self._twin[response]]
+        if [type_ for at, type_ in twin.floor if at < place] != self._floor.get(response, []):
+            self._modelled.add(response)
+            return
+        self._playouts.acknowledge(response, Ack(due, ack.played_us, ack.state))
+        self._say(response, ack.played_us, ack.state, due)
+
+    def _acknowledge_by_model(self) -> bool:
+        """The model's next acknowledgement, if it is due; returns whether there was one."""
+        found = self._playouts.next_ack()
+        if found is None:
+            return False
+        response, ack = found
+        config = self.fold.config
+        if config is None or config.playback != "acknowledged":
+            return False
+        if response not in self._modelled:
+            deviates = self._twin.get(response) is None or self._floor_differs(response)
+            if not deviates:
+                return False
+            self._modelled.add(response)
+        if ack.at_us > (self._horizon if self.rec.asap else self.fold.now):
+            return False
+        self._playouts.acknowledge(response, ack)
+        self._say(response, ack.played_us, ack.state, ack.at_us)
+        return True
+
+    def _floor_differs(self, response: str) -> bool:
+        """Whether something was done to this response that the recorded one did not meet, in this order."""
+        recorded = [type_ for _, type_ in self.rec.played[self._twin[response]].floor]
+        mine = self._floor.get(response, [])
+        return recorded[: len(mine)] != mine
+
+    def _say(self, response: str, played_us: int, state: str, at: int) -> None:
+        self._acks += 1
+        data = PlaybackAck(response=response, played_us=played_us, state=state)  # type: ignore[arg-type]
+        self._apply(
+            Event(
+                data.TYPE,
+                self.rec.session,
+                f"{SOURCE}-{self._acks}",
+                SOURCE,
+                data,
+                at,
+                sequence=self._acks,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What would have been decided, and which requests the recording has no answer for."""
+
+    decisions: list[Event]
+    unanswered: list[Event]
+
+
+def under(rec: Recording, override: Callable[[Policy], Policy]) -> Outcome:
+    """The session under another policy. `rec` is used up: take the session apart anew for the next."""
+    world = _World(rec, override)
+    world.run()
+    return Outcome(world.decisions, world.unanswered)
