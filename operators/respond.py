@@ -20,11 +20,14 @@ the user's turns in the order of their speech, and of each response the text up 
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
+from operators.heard import words
 from operators.intents import read_turn
 from operators.reducer import NEVER, Decision, Decisions, Hop
 from operators.spans import TextSpans, public_text
 from operators.speaking import EVENTS, Speaking
+from operators.words import is_only, lists_for
 from operators.works import EVENTS as WORK_EVENTS
 from operators.works import WorkBook
 from schemas.envelope import Event
@@ -39,6 +42,9 @@ from schemas.responses import (
     ResponseStarted,
     SpeechRequested,
 )
+
+UNANSWERED = frozenset({"backchannel", "noise", "side_talk"})
+"""Verdicts on overlaps that ask for no answer."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+|(?<=[。！？；])")
 _SHORTEST = 12
@@ -90,7 +96,14 @@ class RespondState:
     last: Speaking | None = None
     """The response before, whose final acknowledgement may still come."""
     turn_open: bool = False
-    overlap: bool = False
+    turn: str = ""
+    """The turn that is open or was the last."""
+    overlap: str | None = None
+    """The turn that overlaps the response and is not judged yet."""
+    unanswered: set[str] = field(default_factory=set)
+    """Open turns that were judged to want no answer."""
+    cut_off: bool = False
+    """The assistant was stopped during the present turn."""
     count: int = 0
     epoch: int = 0
     closed: bool = False
@@ -167,28 +180,55 @@ class Respond:
                 state.floor = [f for f in state.floor if f.request != data.request]
             case "turn.started":
                 state.turn_open = True
+                state.turn = data.turn
+                state.cut_off = False
             case "turn.ended":
                 state.turn_open = False
-                if data.text:
-                    if data.reply and not read_turn(state.policy.work, state.language, data.text, state.book):
-                        state.queue.append((data.turn, data.text))
-                    else:
-                        state.history.append(HeardItem("user", data.text, turn=data.turn))
+                self._turn_ended(state, data)
             case "turn.amended":
                 self._amend(state, data.turn, data.text)
             case "overlap.started":
-                state.overlap = True
+                state.overlap = state.turn
             case "overlap.resolved":
-                state.overlap = False
-                if data.verdict in ("backchannel", "noise", "side_talk"):
-                    state.queue.clear()
+                if data.verdict in UNANSWERED:
+                    state.unanswered.add(state.overlap or "")
+                    state.queue = [(t, text) for t, text in state.queue if t != state.overlap]
+                else:
+                    state.unanswered.discard(state.overlap or "")
+                    self._only_stopped(state, data.kind)
+                state.overlap = None
             case "response.requested":
                 if active is not None and active.response == data.response:
                     active.request = event.id
             case "response.cancelled":
                 state.epoch = data.epoch
+                state.cut_off = state.turn_open
                 if active is not None and active.response == data.response:
                     self._remember(state, active, data.heard_text)
+
+    @staticmethod
+    def _only_stopped(state: RespondState, kind: str | None) -> None:
+        """The turn that stopped the assistant wants no answer if it said nothing else."""
+        stops = lists_for(state.language).stops
+        for turn, text in [q for q in state.queue if kind == "stop" and q[0] == state.overlap]:
+            if is_only(words(text), stops):
+                state.queue.remove((turn, text))
+                state.history.append(HeardItem("user", text, turn=turn))
+
+    @staticmethod
+    def _turn_ended(state: RespondState, data: Any) -> None:
+        """Queue what wants an answer; the rest is only remembered, and a mere "mhm" not even that."""
+        if not data.text or data.turn in state.unanswered:
+            state.unanswered.discard(data.turn)
+            return
+        said = words(data.text)
+        # Whoever cut the assistant off with nothing but "wait, stop" has got what they wanted.
+        only_stop = state.cut_off and is_only(said, lists_for(state.language).stops)
+        works = read_turn(state.policy.work, state.language, data.text, state.book)
+        if data.reply and not only_stop and not works:
+            state.queue.append((data.turn, data.text))
+        else:
+            state.history.append(HeardItem("user", data.text, turn=data.turn))
 
     # --- the model's side
 
@@ -283,9 +323,9 @@ class Respond:
             pending = sum(1 for d in out if isinstance(d.data, SpeechRequested))
             if active.generated and not pending and len(speaking.voices) >= active.sentences and speaking.all_spoken:
                 self._finish(state, active, now, out)
-        if state.active is None and state.queue and not state.turn_open and not state.overlap and not state.closed:
+        if state.active is None and state.queue and not state.turn_open and state.overlap is None and not state.closed:
             self._request(state, now, out)
-        elif state.active is None and state.floor and not state.turn_open and not state.overlap and not state.closed:
+        elif state.active is None and state.floor and not state.turn_open and state.overlap is None and not state.closed:
             self._prepare(state, now, out)
         self._set_alarm(state, now)
 

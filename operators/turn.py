@@ -26,15 +26,31 @@ from dataclasses import dataclass, field
 
 from operators.activity import SpeechActivity
 from operators.reducer import EVERY_HOP, Decision, Decisions, Hop
-from schemas.base import SAMPLE_RATE
+from schemas.base import SAMPLE_RATE, WINDOW_US
 from schemas.envelope import Event
 from schemas.perception import AudioSpan
 from schemas.policy import Policy
-from schemas.transcription import EndpointRequested, RequestSuperseded, RequestTimedOut, TranscriptRequested
-from schemas.turns import EndReason, SpeechStarted, SpeechStopped, TurnAmended, TurnEnded, TurnHeld, TurnStarted
+from schemas.transcription import (
+    EndpointRequested,
+    RequestSuperseded,
+    RequestTimedOut,
+    TranscriptRequested,
+)
+from schemas.turns import (
+    EndReason,
+    SpeechStarted,
+    SpeechStopped,
+    TurnAmended,
+    TurnEnded,
+    TurnHeld,
+    TurnStarted,
+)
 
 COMMIT_AFTER = 15_000_000
 """Audio beyond which a transcript that has come is final for its part of the turn (the model hears at most 30 s)."""
+
+CLOSED_WAIT = 500_000
+"""Time after the close by which its last windows have come, or will not."""
 
 S = 1_000_000
 
@@ -125,9 +141,17 @@ class Turn:
             self._hear(state, hop, out)
         elif state.activity.active and now - state.heard_until >= state.policy.turn.media_idle:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
+        if state.activity.active and state.closed_at is not None and self._media_over(state, now):
+            self._stopped(state, state.activity.silence_start or state.heard_until, out)
         if state.turn is not None:
             self._check(state, state.turn, max(now, state.heard_until), out)
         return out
+
+    @staticmethod
+    def _media_over(state: TurnState, now: int) -> bool:
+        """Whether all that was said before the close has been heard: its last windows come after it in a live session."""
+        closed = state.closed_at
+        return closed is not None and (state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT)
 
     def _hear(self, state: TurnState, hop: Hop, out: list[Decision]) -> None:
         if hop.epoch != state.epoch and state.activity.active:
@@ -186,7 +210,7 @@ class Turn:
         if turn.settled is None and now - turn.start_us >= policy.turn.longest:
             self._settle(state, turn, "longest", now, out)
         if state.closed_at is not None:
-            if turn.settled is None:
+            if turn.settled is None and self._media_over(state, now):
                 self._settle(state, turn, "closed", now, out)
             if now >= state.closed_at + policy.session.drain:
                 self._end(state, turn, turn.settled or "closed", out)
@@ -272,7 +296,7 @@ class Turn:
         out.append(Decision(ended, turn.turn))
         state.turn = None
         state.last_turn_end = max(end, turn.start_us)
-        if state.activity.active and reason == "longest":
+        if state.activity.active and state.activity.silence_start is None and reason in ("longest", "committed"):
             # The user goes on: the next turn begins where this one was cut.
             state.activity.start = state.heard_until
             self._started(state, out)
@@ -301,8 +325,6 @@ class Turn:
 
     def _on_session_closed(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
         state.closed_at = now
-        if state.activity.active:
-            self._stopped(state, state.activity.silence_start or state.heard_until, out)
 
     _on_session_timed_out = _on_session_closed
 

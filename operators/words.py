@@ -47,3 +47,14 @@ def lists_for(language: str) -> WordLists:
 def starts_with(said: list[str], phrases: tuple[tuple[str, ...], ...]) -> bool:
     """Whether what was said begins with one of the phrases."""
     return any(tuple(said[: len(phrase)]) == phrase for phrase in phrases)
+
+
+def is_only(said: list[str], phrases: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether what was said is nothing but such phrases, one after the other."""
+    rest = said
+    while rest:
+        length = max((len(p) for p in phrases if tuple(rest[: len(p)]) == p), default=0)
+        if length == 0:
+            return False
+        rest = rest[length:]
+    return bool(said)
