@@ -31,9 +31,9 @@ SPEECH_RATE = 22_050
 REPLY = "Here is the answer to your question. And here is one more sentence, to make it longer."
 
 
-def spoken(text: str) -> NDArray[np.int16]:
+def spoken(text: str, rate: int = SPEECH_RATE) -> NDArray[np.int16]:
     """The speech of a sentence: a ramp, 60 ms a character, so that every sample tells where it belongs."""
-    return (np.arange(len(text) * 60 * SPEECH_RATE // 1000) % 20_000 + 1).astype(np.int16)
+    return (np.arange(len(text) * 60 * rate // 1000) % 20_000 + 1).astype(np.int16)
 
 
 class Runtime:
@@ -47,8 +47,9 @@ class Runtime:
         hears: Callable[[int], str] = lambda _: "what is this all about",
         reply: str = REPLY,
         speed: float = 1.0,
+        speech_rate: int = SPEECH_RATE,
     ) -> None:
-        self.timeline, self.reply = timeline, reply
+        self.timeline, self.reply, self.speech_rate = timeline, reply, speech_rate
         self._delay, self._hears, self._speed = delay, hears, speed
         self._sessions: dict[str, ConversationSession] = {}
         self._answers: list[tuple[float, int, Event]] = []
@@ -135,15 +136,14 @@ class Runtime:
                 text = ResponseText(response=data.response, text=self.reply)
                 return [_outcome(request, text), _outcome(request, done)]
             case "speak":
-                sound = spoken(data.text)
+                rate = self.speech_rate
+                sound = spoken(data.text, rate)
                 half = len(sound) // 2
-                pieces = [
-                    Pcm(SPEECH_RATE, 1, part.tobytes()) for part in (sound[:half], sound[half:])
-                ]
+                pieces = [Pcm(rate, 1, part.tobytes()) for part in (sound[:half], sound[half:])]
                 end = SpeechCompleted(
                     response=data.response,
                     index=data.index,
-                    duration_us=len(sound) * 1_000_000 // SPEECH_RATE,
+                    duration_us=len(sound) * 1_000_000 // rate,
                 )
                 speech = [_outcome(request, p, i, "response.speech") for i, p in enumerate(pieces)]
                 return [*speech, _outcome(request, end)]
