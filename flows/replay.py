@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from flows.moments import Moment
+from infra.timeline.mcap import McapTimeline
 from operators.fold import Applied, SessionFold, operator_versions
 from schemas.base import Kind
 from schemas.cloudevents import decode, encode, wire_type
@@ -209,6 +210,15 @@ def sessions_of(records: Iterable[StoredRecord]) -> Iterator[tuple[str, Event]]:
             continue
 
 
+def events_on(timeline: Any, session: str | None = None) -> Iterator[tuple[str, Event]]:
+    """(session, event) of the timeline lane; session files have a faster way than record by record."""
+    if isinstance(timeline, McapTimeline):
+        for event in timeline.events(Lane.TIMELINE, session):
+            yield event.session, event
+    else:
+        yield from sessions_of(all_records(timeline, session))
+
+
 def all_records(timeline: Any, session: str | None = None) -> Iterator[StoredRecord]:
     """The timeline lane from its beginning to its present end; of one session if named."""
     partitions = range(timeline.partitions) if session is None else [timeline.partition_of(session)]
@@ -230,7 +240,7 @@ def prove(
     """
     proofs: dict[str, Proof] = {}
     stopped: set[str] = set()
-    for count, (name, event) in enumerate(sessions_of(all_records(timeline, session))):
+    for count, (name, event) in enumerate(events_on(timeline, session)):
         if (session is not None and name != session) or name in stopped:
             continue
         proof = proofs.get(name)

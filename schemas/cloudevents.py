@@ -5,6 +5,7 @@ The record's key is the session id. Type names on the wire are `venus.<noun>.<ve
 See https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from schemas.envelope import Event, Pcm
 from schemas.errors import BadRecord
 from schemas.record import Headers, Record, StoredRecord
 from schemas.registry import MODELS, PCM_TYPES
+from schemas.upcast import upcaster
 
 PREFIX = "venus."
 JSON_TYPE = b"application/json"
@@ -35,17 +37,40 @@ def _wire_type_bytes(name: str) -> bytes:
     return wire_type(name).encode()
 
 
+Validate = Callable[[Any], Any]
+
+
 @lru_cache(maxsize=1024)
-def _model_of(wire: bytes) -> tuple[str, type[Any]]:
-    """Short name and model of a wire type."""
+def _reader_of(wire: bytes) -> tuple[str, Validate | None]:
+    """Short name of a wire type, and what makes its data from JSON; None for PCM."""
     text = wire.decode(errors="replace")
     name, _, version = text.removeprefix(PREFIX).rpartition(".v")
     model = MODELS.get(name)
     if not text.startswith(PREFIX) or model is None:
         raise UnknownType(f"type {text!r} is not one of this version's")
+    upcast = None
     if version != str(model.VERSION):
-        raise UnknownType(f"type {text!r}: this version reads version {model.VERSION} of it")
-    return name, model
+        older = int(version) if version.isdecimal() else model.VERSION
+        upcast = upcaster(name, older, model.VERSION)
+        if upcast is None:
+            raise UnknownType(f"type {text!r}: this version reads version {model.VERSION} of it")
+    if name in PCM_TYPES:
+        return name, None
+    # The validator itself, since replay calls it for every record.
+    validate: Validate = model.__pydantic_validator__.validate_python
+    if upcast is None:
+        return name, validate
+    raise_version = upcast
+
+    def validate_older(data: Any) -> Any:
+        try:
+            return validate(raise_version(data))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadRecord(
+                f"{text}: cannot be brought up to version {model.VERSION}: {error!r}"
+            ) from None
+
+    return name, validate_older
 
 
 @lru_cache(maxsize=256)
@@ -132,19 +157,19 @@ def decode(record: StoredRecord | Record) -> Event:
         raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
     if get("ce_specversion") != b"1.0":
         raise BadRecord(f"ce_specversion is {get('ce_specversion')!r}, not 1.0")
-    name, model = _model_of(wire)
-    content_type = get("content-type") or (b"" if name in PCM_TYPES else JSON_TYPE)
+    name, validate = _reader_of(wire)
+    content_type = get("content-type") or (b"" if validate is None else JSON_TYPE)
     try:
         id_, source = _text(get("ce_id")), _text(get("ce_source"))
         if not id_ or not source:
             raise BadRecord("ce_id and ce_source are needed")
-        if name in PCM_TYPES:
+        if validate is None:
             rate, channels = _pcm_format(content_type)
             data: Any = Pcm(rate, channels, record.value)
         else:
             if not content_type.startswith(JSON_TYPE):
                 raise BadRecord(f"content-type {content_type!r} where application/json is needed")
-            data = model.model_validate(orjson.loads(record.value or b"{}"))
+            data = validate(orjson.loads(record.value or b"{}"))
         return Event(
             name,
             record.key,
@@ -167,3 +192,35 @@ def decode(record: StoredRecord | Record) -> Event:
         raise BadRecord(
             f"{name}: {'.'.join(map(str, first['loc'])) or 'data'}: {first['msg']}"
         ) from None
+
+
+def decode_plain(wire: bytes, session: str, headers: dict[str, str], data: Any) -> Event | None:
+    """The event of a record whose headers and JSON data have been parsed already (session files); what `decode` would give.
+
+    None where this fast path does not apply: then `decode` decides, and says what is wrong.
+    """
+    get = headers.get
+    try:
+        name, validate = _reader_of(wire)
+        id_, source = get("ce_id"), get("ce_source")
+        plain = (
+            validate is not None and id_ and source and session and get("ce_specversion") == "1.0"
+        )
+        if not plain or get("content-type", "application/json") != "application/json":
+            return None
+        mediatime, sequence = get("ce_mediatime"), get("ce_sequence")
+        return Event(
+            name,
+            session,
+            id_,  # type: ignore[arg-type]
+            source,  # type: ignore[arg-type]
+            validate(data),  # type: ignore[misc]
+            None if mediatime is None else int(mediatime),
+            get("ce_causationid"),
+            get("ce_correlationid"),
+            None if sequence is None else int(sequence),
+            get("ce_traceparent"),
+            get("ce_dataref"),
+        )
+    except (BadRecord, ValidationError, ValueError):
+        return None

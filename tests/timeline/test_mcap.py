@@ -11,7 +11,7 @@ import pytest
 from mcap.reader import make_reader
 
 from flows.redact import Pseudonyms
-from flows.replay import prove
+from flows.replay import prove, sessions_of
 from flows.session_files import Wishes, export, import_file, open_file, sessions_on
 from infra.timeline import open_timeline
 from infra.timeline.mcap import McapTimeline
@@ -292,3 +292,16 @@ def test_an_interrupted_export_leaves_nothing(tmp_path: Path, sent: signal.Signa
 
 def test_lengths_are_as_the_module_says() -> None:
     assert struct.calcsize("<HIQQ") == 22 and struct.calcsize("<QQQII") == 32
+
+
+def test_events_are_those_of_the_records(recorded, tmp_path: Path) -> None:
+    export(recorded, tmp_path / "x.mcap", Wishes())
+    with McapTimeline(tmp_path / "x.mcap") as file:
+        for session in (None, "s3"):
+            slow = [
+                e
+                for _, e in sessions_of(
+                    r for r in all_of(file, Lane.TIMELINE) if session in (None, r.key)
+                )
+            ]
+            assert list(file.events(Lane.TIMELINE, session)) == slow
