@@ -29,7 +29,9 @@ class SpeechActivity:
         self._run_start: int | None = None
         self._run_hops = 0
 
-    def step(self, vad: VadPolicy, probability: float | None, start_us: int, end_us: int) -> Transition | None:
+    def step(
+        self, vad: VadPolicy, probability: float | None, start_us: int, end_us: int
+    ) -> Transition | None:
         """Take the next hop."""
         p = 0.0 if probability is None else probability
         if self.active:
@@ -53,6 +55,11 @@ class SpeechActivity:
         elif p < vad.deactivation:
             self._run_start = None
         return None
+
+    @property
+    def stirring(self) -> int | None:
+        """Where a voice has begun that may become speech; None while there is none."""
+        return None if self.active else self._run_start
 
     def close(self, at_us: int) -> Transition:
         """End the speech at `at_us`."""

@@ -30,6 +30,9 @@ from schemas.policy import Policy
 from schemas.responses import ResponseCancelled
 from schemas.turns import FloorPaused, FloorResumed, OverlapResolved, OverlapStarted
 
+WORDS_PAST_A_QUESTION = 4
+"""So many words after its question mark an acknowledgement still answers the question."""
+
 Verdict = Literal["interruption", "backchannel", "side_talk", "noise", "inconclusive"]
 Intent = Literal["stop", "repair", "redirect"]
 
@@ -89,13 +92,36 @@ class Interrupt:
             state.alarm = NEVER
             return out
         policy = state.policy
-        if hop is not None and hop.probability is not None and hop.probability >= policy.vad.deactivation:
+        if (
+            hop is not None
+            and hop.probability is not None
+            and hop.probability >= policy.vad.deactivation
+        ):
             overlap.voiced_us += hop.end_us - hop.start_us
         if overlap.voiced_us >= policy.overlap.interrupt_after:
-            self._resolve(state, speaking, overlap, now, "interruption", "redirect", "spoke on over the assistant", 0.7, out)
-        elif overlap.voiced_us >= policy.overlap.pause_after and not overlap.paused and not overlap.resumed:
+            self._resolve(
+                state,
+                speaking,
+                overlap,
+                now,
+                "interruption",
+                "redirect",
+                "spoke on over the assistant",
+                0.7,
+                out,
+            )
+        elif (
+            overlap.voiced_us >= policy.overlap.pause_after
+            and not overlap.paused
+            and not overlap.resumed
+        ):
             overlap.paused = True
-            out.append(Decision(FloorPaused(response=speaking.response, overlap=overlap.overlap), speaking.response))
+            out.append(
+                Decision(
+                    FloorPaused(response=speaking.response, overlap=overlap.overlap),
+                    speaking.response,
+                )
+            )
         elif now >= overlap.deadline:
             self._out_of_time(speaking, overlap, out)
         return out
@@ -138,7 +164,12 @@ class Interrupt:
         overlap.resumed = True
         if overlap.paused:
             overlap.paused = False
-            out.append(Decision(FloorResumed(response=speaking.response, overlap=overlap.overlap), speaking.response))
+            out.append(
+                Decision(
+                    FloorResumed(response=speaking.response, overlap=overlap.overlap),
+                    speaking.response,
+                )
+            )
 
     def _overlap(self, state: InterruptState, event: Event, now: int, out: list[Decision]) -> None:
         speaking = state.speaking
@@ -147,7 +178,9 @@ class Interrupt:
         state.count += 1
         start = event.data.start_us
         deadline = start + state.policy.overlap.resume_within
-        overlap = state.overlap = Overlap(f"overlap-{state.count}", start, max(0, now - start), deadline)
+        overlap = state.overlap = Overlap(
+            f"overlap-{state.count}", start, max(0, now - start), deadline
+        )
         state.alarm = EVERY_HOP
         data = OverlapStarted(overlap=overlap.overlap, response=speaking.response, start_us=start)
         out.append(Decision(data, speaking.response))
@@ -164,16 +197,36 @@ class Interrupt:
         elif starts_with(said, lists.stops):
             self._resolve(state, speaking, overlap, now, "interruption", "stop", quoted, 0.95, out)
         elif all(word in lists.acknowledgements for word in said):
-            if speaking.text_until(speaking.heard_us(now)).rstrip().endswith(("?", "？")):
-                self._resolve(state, speaking, overlap, now, "interruption", "redirect", f"{quoted} answer a question", 0.7, out)
+            if self._just_asked(speaking.text_until(speaking.heard_us(now))):
+                self._resolve(
+                    state,
+                    speaking,
+                    overlap,
+                    now,
+                    "interruption",
+                    "redirect",
+                    f"{quoted} answer a question",
+                    0.7,
+                    out,
+                )
             else:
                 self._resolve(state, speaking, overlap, now, "backchannel", None, quoted, 0.9, out)
         elif starts_with(said, lists.repairs):
             self._resolve(state, speaking, overlap, now, "interruption", "repair", quoted, 0.9, out)
         else:
-            self._resolve(state, speaking, overlap, now, "interruption", "redirect", quoted, 0.85, out)
+            self._resolve(
+                state, speaking, overlap, now, "interruption", "redirect", quoted, 0.85, out
+            )
 
-    def _turn_ended(self, state: InterruptState, event: Event, now: int, out: list[Decision]) -> None:
+    @staticmethod
+    def _just_asked(heard: str) -> bool:
+        """Whether the assistant's last words were a question, or at most a few words past one."""
+        after = max(heard.rfind("?"), heard.rfind("？"))
+        return after >= 0 and len(words(heard[after + 1 :])) <= WORDS_PAST_A_QUESTION
+
+    def _turn_ended(
+        self, state: InterruptState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         speaking = state.speaking
         if speaking is None:
             return
@@ -181,7 +234,17 @@ class Interrupt:
             if event.data.text and event.data.reply:
                 self._cancel(state, speaking, "superseded", now, out)
         elif state.overlap is not None and not event.data.text:
-            self._resolve(state, speaking, state.overlap, now, "inconclusive", None, "the turn has no words", 0.5, out)
+            self._resolve(
+                state,
+                speaking,
+                state.overlap,
+                now,
+                "inconclusive",
+                None,
+                "the turn has no words",
+                0.5,
+                out,
+            )
 
     def _resolve(
         self,
@@ -199,7 +262,12 @@ class Interrupt:
         if verdict == "interruption":
             self._cancel(state, speaking, f"interruption: {evidence}", now, out)
         elif overlap.paused:
-            out.append(Decision(FloorResumed(response=speaking.response, overlap=overlap.overlap), speaking.response))
+            out.append(
+                Decision(
+                    FloorResumed(response=speaking.response, overlap=overlap.overlap),
+                    speaking.response,
+                )
+            )
 
     @staticmethod
     def _end_overlap(
@@ -227,7 +295,9 @@ class Interrupt:
         out.append(Decision(data, speaking.response))
 
     @staticmethod
-    def _cancel(state: InterruptState, speaking: Speaking, reason: str, now: int, out: list[Decision]) -> None:
+    def _cancel(
+        state: InterruptState, speaking: Speaking, reason: str, now: int, out: list[Decision]
+    ) -> None:
         state.epoch += 1
         heard_us = speaking.heard_us(now)
         data = ResponseCancelled(
@@ -242,5 +312,7 @@ class Interrupt:
 
     def _over(self, state: InterruptState, out: list[Decision]) -> None:
         if state.speaking is not None:
-            self._end_overlap(state, state.speaking, "inconclusive", None, "the response was over", 0.5, out)
+            self._end_overlap(
+                state, state.speaking, "inconclusive", None, "the response was over", 0.5, out
+            )
         state.speaking = None

@@ -28,7 +28,16 @@ _ENDS = {
     "overlap.resolved": "overlap",
     "work.expired": "request",
 }
-_SIGNS_OF_LIFE = frozenset({"text.input", "input.committed", "input.muted", "input.unmuted", "playback.ack", "device.joined"})
+_SIGNS_OF_LIFE = frozenset(
+    {
+        "text.input",
+        "input.committed",
+        "input.muted",
+        "input.unmuted",
+        "playback.ack",
+        "device.joined",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +75,9 @@ class Lifecycle:
         if type_ in _OPENS:
             state.open.add(getattr(event.data, _OPENS[type_]))
             state.turns += type_ == "turn.started"
-            state.responses += type_.startswith("response.") and getattr(event.data, "attempt", 1) == 1
+            state.responses += (
+                type_.startswith("response.") and getattr(event.data, "attempt", 1) == 1
+            )
         if type_ in _ENDS:
             state.open.discard(getattr(event.data, _ENDS[type_]))
         if type_ in REQUESTS:
@@ -108,4 +119,8 @@ class Lifecycle:
     def _end(state: LifecycleState) -> Decisions:
         state.ended = True
         state.alarm = NEVER
-        return (Decision(SessionEnded(reason=state.reason, turns=state.turns, responses=state.responses)),)
+        return (
+            Decision(
+                SessionEnded(reason=state.reason, turns=state.turns, responses=state.responses)
+            ),
+        )

@@ -114,26 +114,30 @@ class Respond:
 
     name = "respond"
     version = 1
-    handles = EVENTS | WORK_EVENTS | {
-        "floor.requested",
-        "floor.withdrawn",
-        "session.configured",
-        "session.updated",
-        "session.closed",
-        "session.timed_out",
-        "turn.started",
-        "turn.ended",
-        "turn.amended",
-        "overlap.started",
-        "overlap.resolved",
-        "response.requested",
-        "response.text",
-        "generation.completed",
-        "generation.failed",
-        "response.cancelled",
-        "response.ended",
-        "response.failed",
-    }
+    handles = (
+        EVENTS
+        | WORK_EVENTS
+        | {
+            "floor.requested",
+            "floor.withdrawn",
+            "session.configured",
+            "session.updated",
+            "session.closed",
+            "session.timed_out",
+            "turn.started",
+            "turn.ended",
+            "turn.amended",
+            "overlap.started",
+            "overlap.resolved",
+            "response.requested",
+            "response.text",
+            "generation.completed",
+            "generation.failed",
+            "response.cancelled",
+            "response.ended",
+            "response.failed",
+        }
+    )
 
     def initial(self, session: str) -> RespondState:
         return RespondState()
@@ -246,7 +250,9 @@ class Respond:
                 active.text, active.spans = "", TextSpans()
                 self._ask(state, active, out)
             else:
-                self._fail(state, active, f"generation {event.data.reason}: {event.data.message}", now, out)
+                self._fail(
+                    state, active, f"generation {event.data.reason}: {event.data.message}", now, out
+                )
             return
         active.generated = True
         active.text += public_text(active.spans.end(event.type == "generation.completed"))
@@ -274,28 +280,40 @@ class Respond:
 
     # --- the loudspeaker's side
 
-    def _on_speaking(self, state: RespondState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_speaking(
+        self, state: RespondState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         active = state.active
         if active is not None and active.speaking.observe(event, now):
             active.progress_at = now
             if event.type == "speech.failed" and event.data.reason != "cancelled":
                 self._retry_speech(state, active, event, out)
-        elif event.type == "playback.ack" and state.last is not None and state.last.observe(event, now):
+        elif (
+            event.type == "playback.ack"
+            and state.last is not None
+            and state.last.observe(event, now)
+        ):
             self._heard_at_last(state, state.last, event, out)
 
     @staticmethod
-    def _retry_speech(state: RespondState, active: Responding, event: Event, out: list[Decision]) -> None:
+    def _retry_speech(
+        state: RespondState, active: Responding, event: Event, out: list[Decision]
+    ) -> None:
         index = event.data.index
         attempts = active.speech_attempts.get(index, 1)
         voice = active.speaking.voices.get(index)
         if voice is None or voice.samples or attempts > state.policy.response.retries:
             return
         active.speech_attempts[index] = attempts + 1
-        data = SpeechRequested(response=active.response, index=index, text=voice.text, attempt=attempts + 1)
+        data = SpeechRequested(
+            response=active.response, index=index, text=voice.text, attempt=attempts + 1
+        )
         out.append(Decision(data, active.response))
 
     @staticmethod
-    def _heard_at_last(state: RespondState, last: Speaking, event: Event, out: list[Decision]) -> None:
+    def _heard_at_last(
+        state: RespondState, last: Speaking, event: Event, out: list[Decision]
+    ) -> None:
         """The final acknowledgement of a response that was cut: history follows it."""
         if event.data.state != "cut":
             return
@@ -305,7 +323,9 @@ class Respond:
             if item.response == last.response:
                 if item.content != text:
                     item.content = text
-                    data = HeardAmended(response=last.response, heard_text=text, heard_us=event.data.played_us)
+                    data = HeardAmended(
+                        response=last.response, heard_text=text, heard_us=event.data.played_us
+                    )
                     out.append(Decision(data, last.response))
                 return
 
@@ -316,23 +336,55 @@ class Respond:
         active = state.active
         if active is not None:
             speaking = active.speaking
-            if not speaking.started and speaking.playout.received and not state.turn_open:
-                out.append(Decision(ResponseStarted(response=active.response, epoch=state.epoch), active.response))
+            # With a newer turn waiting, `interrupt` is about to cancel a response that nobody has heard.
+            free = not state.turn_open and not state.queue
+            if not speaking.started and speaking.playout.received and free:
+                out.append(
+                    Decision(
+                        ResponseStarted(response=active.response, epoch=state.epoch),
+                        active.response,
+                    )
+                )
                 # The event comes back through the agenda; until then it counts as started, so that it is decided once.
                 speaking.started = True
             pending = sum(1 for d in out if isinstance(d.data, SpeechRequested))
-            if active.generated and not pending and len(speaking.voices) >= active.sentences and speaking.all_spoken:
+            if (
+                active.generated
+                and not pending
+                and len(speaking.voices) >= active.sentences
+                and speaking.all_spoken
+            ):
                 self._finish(state, active, now, out)
-        if state.active is None and state.queue and not state.turn_open and state.overlap is None and not state.closed:
+        if (
+            state.active is None
+            and state.queue
+            and not state.turn_open
+            and state.overlap is None
+            and not state.closed
+        ):
             self._request(state, now, out)
-        elif state.active is None and state.floor and not state.turn_open and state.overlap is None and not state.closed:
+        elif (
+            state.active is None
+            and state.floor
+            and not state.turn_open
+            and state.overlap is None
+            and not state.closed
+        ):
             self._prepare(state, now, out)
         self._set_alarm(state, now)
 
-    def _finish(self, state: RespondState, active: Responding, now: int, out: list[Decision]) -> None:
+    def _finish(
+        self, state: RespondState, active: Responding, now: int, out: list[Decision]
+    ) -> None:
         speaking = active.speaking
         if speaking.playout.received == 0:
-            self._fail(state, active, "there was nothing to say" if not active.sentences else "no speech came", now, out)
+            self._fail(
+                state,
+                active,
+                "there was nothing to say" if not active.sentences else "no speech came",
+                now,
+                out,
+            )
         elif speaking.started and speaking.all_heard(now):
             heard_us = speaking.playout.received_us
             text = speaking.text_until(heard_us)
@@ -350,10 +402,14 @@ class Respond:
         state.count += 1
         name = f"response-{state.count}"
         speaking = Speaking(name, state.policy.playback.ack_interval, state.acknowledged)
-        active = Responding(name, taken[0].turn, (), speaking, text=text, generated=True, progress_at=now)
+        active = Responding(
+            name, taken[0].turn, (), speaking, text=text, generated=True, progress_at=now
+        )
         state.active = active
         requests = tuple(f.request for f in taken)
-        data = ResponsePrepared(response=name, epoch=state.epoch, requests=requests, text=text, turn=active.turn)
+        data = ResponsePrepared(
+            response=name, epoch=state.epoch, requests=requests, text=text, turn=active.turn
+        )
         out.append(Decision(data, name))
         self._speak_sentences(active, True, out)
 
@@ -371,7 +427,11 @@ class Respond:
             messages.append(works)
         for item in state.history:
             if item.content:
-                messages.append(Message(role="user" if item.role == "user" else "assistant", content=item.content))
+                messages.append(
+                    Message(
+                        role="user" if item.role == "user" else "assistant", content=item.content
+                    )
+                )
         speaking = Speaking(name, state.policy.playback.ack_interval, state.acknowledged)
         state.active = Responding(name, turn, tuple(messages), speaking, progress_at=now)
         self._ask(state, state.active, out)
@@ -391,11 +451,15 @@ class Respond:
         )
         out.append(Decision(data, active.response))
 
-    def _fail(self, state: RespondState, active: Responding, reason: str, now: int, out: list[Decision]) -> None:
+    def _fail(
+        self, state: RespondState, active: Responding, reason: str, now: int, out: list[Decision]
+    ) -> None:
         heard_us = active.speaking.heard_us(now)
         text = active.speaking.text_until(heard_us)
         self._remember(state, active, text)
-        data = ResponseFailed(response=active.response, reason=reason.rstrip(": "), heard_text=text, heard_us=heard_us)
+        data = ResponseFailed(
+            response=active.response, reason=reason.rstrip(": "), heard_text=text, heard_us=heard_us
+        )
         out.append(Decision(data, active.response))
 
     @staticmethod

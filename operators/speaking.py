@@ -92,11 +92,17 @@ class Speaking:
         played = self.playout.played_us(now)
         if not self.acknowledged:
             return played
-        return max(self.acked_us, min(played, self.acked_us + 2 * self.playout.ack_interval)) if self.started else 0
+        return (
+            max(self.acked_us, min(played, self.acked_us + 2 * self.playout.ack_interval))
+            if self.started
+            else 0
+        )
 
     def text_until(self, played_us: int) -> str:
         """The words that had ended after `played_us` of its speech."""
-        sentences = [Sentence(v.text, v.duration_us, v.done) for _, v in sorted(self.voices.items())]
+        sentences = [
+            Sentence(v.text, v.duration_us, v.done) for _, v in sorted(self.voices.items())
+        ]
         return heard_text(sentences, played_us)
 
     def all_heard(self, now: int) -> bool:

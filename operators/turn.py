@@ -151,7 +151,9 @@ class Turn:
     def _media_over(state: TurnState, now: int) -> bool:
         """Whether all that was said before the close has been heard: its last windows come after it in a live session."""
         closed = state.closed_at
-        return closed is not None and (state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT)
+        return closed is not None and (
+            state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT
+        )
 
     def _hear(self, state: TurnState, hop: Hop, out: list[Decision]) -> None:
         if hop.epoch != state.epoch and state.activity.active:
@@ -164,8 +166,12 @@ class Turn:
         if transition == "started":
             self._started(state, out)
         elif transition == "stopped":
-            out.append(Decision(SpeechStopped(start_us=activity.start, end_us=activity.stop), _turn(state)))
-        elif silent_before is not None and activity.silence_start is None and state.turn is not None:
+            out.append(
+                Decision(SpeechStopped(start_us=activity.start, end_us=activity.stop), _turn(state))
+            )
+        elif (
+            silent_before is not None and activity.silence_start is None and state.turn is not None
+        ):
             self._resumed(state, state.turn, out)
 
     def _started(self, state: TurnState, out: list[Decision]) -> None:
@@ -181,14 +187,18 @@ class Turn:
             begin = max(0, state.end_sample - _samples(state.heard_until - begin_us))
             turn = state.turn = OpenTurn(f"turn-{state.count}", start, state.epoch, begin, begin_us)
             out.append(Decision(SpeechStarted(start_us=start), turn.turn))
-            out.append(Decision(TurnStarted(turn=turn.turn, start_us=start, by="speech"), turn.turn))
+            out.append(
+                Decision(TurnStarted(turn=turn.turn, start_us=start, by="speech"), turn.turn)
+            )
             return
         out.append(Decision(SpeechStarted(start_us=start), turn.turn))
         self._resumed(state, turn, out)
 
     def _stopped(self, state: TurnState, at_us: int, out: list[Decision]) -> None:
         state.activity.close(at_us)
-        out.append(Decision(SpeechStopped(start_us=state.activity.start, end_us=at_us), _turn(state)))
+        out.append(
+            Decision(SpeechStopped(start_us=state.activity.start, end_us=at_us), _turn(state))
+        )
 
     def _resumed(self, state: TurnState, turn: OpenTurn, out: list[Decision]) -> None:
         """Speech goes on: what was asked about the pause is not wanted any more."""
@@ -196,7 +206,9 @@ class Turn:
             return
         for request in (turn.endpoint_request, turn.transcript_request):
             if request is not None:
-                out.append(Decision(RequestSuperseded(request=request, reason="speech resumed"), turn.turn))
+                out.append(
+                    Decision(RequestSuperseded(request=request, reason="speech resumed"), turn.turn)
+                )
         if turn.text is not None and state.end_sample - turn.audio_start > _samples(COMMIT_AFTER):
             turn.texts.append(turn.text)
             turn.audio_start, turn.audio_start_us = turn.transcript_end, turn.transcript_end_us
@@ -217,7 +229,8 @@ class Turn:
                 return
         silent_since = self._silent_since(state)
         if turn.settled is None and silent_since is not None:
-            silence = now - silent_since
+            # A voice that has just begun may be the turn going on: silence does not grow until it is known.
+            silence = (state.activity.stirring or now) - silent_since
             if not turn.asked and silence >= policy.endpoint.ask_after:
                 self._ask(state, turn, now, out, endpoint=True)
             if turn.asked:
@@ -240,7 +253,9 @@ class Turn:
             return "no_prediction"
         return None
 
-    def _settle(self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]) -> None:
+    def _settle(
+        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]
+    ) -> None:
         """The turn is over whatever the models say; only its transcript is awaited."""
         turn.settled, turn.settled_at = reason, self._silent_since(state) or now
         if reason in ("longest", "committed", "closed"):
@@ -248,7 +263,9 @@ class Turn:
         if not turn.asked:
             self._ask(state, turn, now, out, endpoint=False)
 
-    def _conclude(self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]) -> None:
+    def _conclude(
+        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]
+    ) -> None:
         policy = state.policy.turn
         waited = now - turn.settled_at
         if turn.transcript_request is None:
@@ -257,30 +274,52 @@ class Turn:
             self._end(state, turn, "watchdog", out)
         elif waited >= policy.transcript_deadline and not turn.deadline_told:
             turn.deadline_told = True
-            data = RequestTimedOut(request=turn.transcript_request, kind="transcript", waited_us=waited)
+            data = RequestTimedOut(
+                request=turn.transcript_request, kind="transcript", waited_us=waited
+            )
             out.append(Decision(data, turn.turn))
 
-    def _ask(self, state: TurnState, turn: OpenTurn, now: int, out: list[Decision], *, endpoint: bool) -> None:
+    def _ask(
+        self, state: TurnState, turn: OpenTurn, now: int, out: list[Decision], *, endpoint: bool
+    ) -> None:
         turn.asked = True
         turn.transcript_end, turn.transcript_end_us = state.end_sample, state.heard_until
         if endpoint:
-            first = max(turn.audio_start, state.end_sample - _samples(state.policy.endpoint.max_audio))
-            span = AudioSpan(channel=state.channel, epoch=turn.epoch, first_sample=first, end_sample=state.end_sample)
+            first = max(
+                turn.audio_start, state.end_sample - _samples(state.policy.endpoint.max_audio)
+            )
+            span = AudioSpan(
+                channel=state.channel,
+                epoch=turn.epoch,
+                first_sample=first,
+                end_sample=state.end_sample,
+            )
             out.append(Decision(EndpointRequested(turn=turn.turn, audio=span), turn.turn))
             turn.endpoint_request = ""
         span = AudioSpan(
-            channel=state.channel, epoch=turn.epoch, first_sample=turn.audio_start, end_sample=state.end_sample
+            channel=state.channel,
+            epoch=turn.epoch,
+            first_sample=turn.audio_start,
+            end_sample=state.end_sample,
         )
-        data = TranscriptRequested(turn=turn.turn, audio=span, start_us=turn.audio_start_us, language=state.language)
+        data = TranscriptRequested(
+            turn=turn.turn, audio=span, start_us=turn.audio_start_us, language=state.language
+        )
         out.append(Decision(data, turn.turn))
         turn.transcript_request = ""
 
-    def _end(self, state: TurnState, turn: OpenTurn, reason: EndReason, out: list[Decision]) -> None:
+    def _end(
+        self, state: TurnState, turn: OpenTurn, reason: EndReason, out: list[Decision]
+    ) -> None:
         for request in (turn.endpoint_request, turn.transcript_request):
             if request:
                 state.awaited[request] = turn.turn
         if turn.endpoint_request:
-            out.append(Decision(RequestSuperseded(request=turn.endpoint_request, reason="turn ended"), turn.turn))
+            out.append(
+                Decision(
+                    RequestSuperseded(request=turn.endpoint_request, reason="turn ended"), turn.turn
+                )
+            )
         end = self._silent_since(state)
         end = state.heard_until if end is None else end
         text = " ".join(part for part in (*turn.texts, turn.text or "") if part)
@@ -296,7 +335,7 @@ class Turn:
         out.append(Decision(ended, turn.turn))
         state.turn = None
         state.last_turn_end = max(end, turn.start_us)
-        if state.activity.active and state.activity.silence_start is None and reason in ("longest", "committed"):
+        if state.activity.active and state.activity.silence_start is None and reason == "longest":
             # The user goes on: the next turn begins where this one was cut.
             state.activity.start = state.heard_until
             self._started(state, out)
@@ -315,28 +354,40 @@ class Turn:
         handler(state, event, now, out)
         return out
 
-    def _on_session_configured(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_session_configured(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         state.policy = event.data.policy
         state.channel = event.data.channel
         state.language = event.data.language
 
-    def _on_session_updated(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_session_updated(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         state.policy = state.policy.with_accepted(event.data.policy)
 
-    def _on_session_closed(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_session_closed(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         state.closed_at = now
 
     _on_session_timed_out = _on_session_closed
 
-    def _on_endpoint_requested(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_endpoint_requested(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         if state.turn is not None and state.turn.endpoint_request == "":
             state.turn.endpoint_request = event.id
 
-    def _on_transcript_requested(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_transcript_requested(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         if state.turn is not None and state.turn.transcript_request == "":
             state.turn.transcript_request = event.id
 
-    def _on_endpoint_predicted(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_endpoint_predicted(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.endpoint_request:
             state.awaited.pop(event.cause or "", None)
@@ -350,7 +401,9 @@ class Turn:
             out.append(Decision(held, turn.turn))
         self._check(state, turn, now, out)
 
-    def _on_endpoint_failed(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_endpoint_failed(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.endpoint_request:
             state.awaited.pop(event.cause or "", None)
@@ -359,7 +412,9 @@ class Turn:
         turn.endpoint_failed = True
         self._check(state, turn, now, out)
 
-    def _on_transcript_final(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_transcript_final(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.transcript_request:
             late_for = state.awaited.pop(event.cause or "", None)
@@ -370,7 +425,9 @@ class Turn:
         turn.text = event.data.text
         self._check(state, turn, now, out)
 
-    def _on_transcript_failed(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_transcript_failed(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.transcript_request:
             state.awaited.pop(event.cause or "", None)
@@ -382,22 +439,35 @@ class Turn:
         state.count += 1
         name = f"turn-{state.count}"
         out.append(Decision(TurnStarted(turn=name, start_us=now, by="text"), name))
-        ended = TurnEnded(turn=name, start_us=now, end_us=now, text=event.data.text.strip(), reason="text")
+        ended = TurnEnded(
+            turn=name, start_us=now, end_us=now, text=event.data.text.strip(), reason="text"
+        )
         out.append(Decision(ended, name))
 
-    def _on_input_committed(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_input_committed(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         turn = state.turn
         if turn is None:
             return
         turn.reply = event.data.reply
         if turn.settled is None:
             self._settle(state, turn, "committed", now, out)
+        if state.activity.active:
+            # Whoever goes on speaking after the commit begins anew.
+            self._stopped(state, state.heard_until, out)
         self._check(state, turn, now, out)
 
-    def _on_input_muted(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_input_muted(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         state.muted = True
+        if state.activity.active:
+            self._stopped(state, state.activity.silence_start or state.heard_until, out)
 
-    def _on_input_unmuted(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_input_unmuted(
+        self, state: TurnState, event: Event, now: int, out: list[Decision]
+    ) -> None:
         state.muted = False
 
 

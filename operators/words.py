@@ -28,7 +28,9 @@ ENGLISH = WordLists(
         )
         for word in phrase
     ),
-    stops=_phrases("stop|wait|hold on|be quiet|quiet|shut up|enough|pause|one moment|hang on|never mind|cancel"),
+    stops=_phrases(
+        "stop|wait|hold on|be quiet|quiet|shut up|enough|pause|one moment|hang on|never mind|cancel"
+    ),
     repairs=_phrases("no|actually|i mean|i meant|sorry|not that|wrong|rather"),
 )
 CHINESE = WordLists(
