@@ -7,7 +7,7 @@ default is free; anything else is a new version with an upcaster (design: rules 
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -73,6 +73,9 @@ class Data(BaseModel):
     """Base of every event's data. Unknown fields of a newer writer are kept out, not refused."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="utf8")
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self  # frozen all the way down: a copy of a session's state may share it
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1

@@ -45,6 +45,9 @@ class Event(NamedTuple):
     traceparent: str | None = None
     dataref: str | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Event":
+        return self  # a value: nothing of it changes
+
     @property
     def kind(self) -> Kind:
         from schemas.registry import kind_of
