@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from infra.clock import monotonic_s
+from infra.harness.aside import aside
 from infra.harness.port import (
     Reports,
     Task,
@@ -173,8 +174,9 @@ async def _connected(server: McpServer, timeout_s: float) -> AsyncIterator[Clien
                 yield client
         else:
             command = sys.executable if server.command == "python" else server.command
+            started = aside([command, *server.args])
             parameters = StdioServerParameters(
-                command=command, args=list(server.args), env=dict(server.env), cwd=server.cwd
+                command=started[0], args=started[1:], env=dict(server.env), cwd=server.cwd
             )
             async with Client(parameters, read_timeout_seconds=timeout_s) as client:
                 began = True

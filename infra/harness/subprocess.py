@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from shutil import which
 from typing import Any
 
+from infra.harness.aside import aside
 from infra.harness.jsonlines import LineProcess, report_line, task_line
-from infra.harness.port import Reports, Task, Tool
+from infra.harness.port import Reports, Task, Tool, ToolUnavailable
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -57,7 +59,9 @@ class SubprocessAgents:
     ) -> str:
         task.workspace.mkdir(parents=True, exist_ok=True)
         env = {"PATH": self._path, **(agent.env or {})}
-        process = await LineProcess.start(agent.command, env, task.workspace)
+        if which(agent.command[0], path=self._path) is None:
+            raise ToolUnavailable(f"agent {agent.name}: there is no program {agent.command[0]}")
+        process = await LineProcess.start(aside(list(agent.command)), env, task.workspace)
         try:
             line = task_line(task, arguments, agent.name)
             line["query"] = arguments.get("query") or task.query

@@ -5,20 +5,17 @@ that it cannot be taken for an answer.
 """
 
 import asyncio
-import ctypes
 import inspect
 import json
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+from infra.harness.aside import COMPUTES, make_room
 from infra.harness.port import ToolRejected, as_text
 from infra.harness.skills import Skill, SkillSet
-
-_PR_SET_PDEATHSIG = 1
 
 
 class _Context:
@@ -52,22 +49,11 @@ def _run(one: Skill, task: dict[str, Any], out: TextIO) -> str:
     return as_text(result)
 
 
-def _make_room() -> None:
-    """Run only when nobody else wants the processor (the conversation always does first), and not beyond the Harness."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.nice(19)
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
-        pass
-
-
 def main(harness: int, modules: list[str]) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _make_room()
-    if os.getppid() != harness:
-        return  # it ended before this process was ready to notice
+    if not make_room(harness, COMPUTES):
+        return
     skills = SkillSet(modules, installed=False).skills
     for line in sys.stdin:
         task = json.loads(line)["task"]
