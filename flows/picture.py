@@ -16,6 +16,8 @@ from matplotlib.axes import Axes
 from flows.story import ResponseStory, Story
 
 ROW_S = 60.0
+CHARACTERS_PER_ROW = 270
+"""Characters of a label that fit into the width of a row."""
 USER, ASSISTANT, OVERLAP, TURN, INK = "#2a6f97", "#e07a1f", "#c1121f", "#a9d6e5", "#333333"
 VERDICT_COLOURS = {"interruption": "#c1121f", "backchannel": "#588157", "noise": "#8d99ae"}
 
@@ -51,26 +53,29 @@ def _row(axis: Axes, story: Story, start: float, width: float) -> None:
     axis.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
+    said, heard, judged = [], [], []
     for turn in story.turns.values():
         end = turn.end_us if turn.end_us is not None else story.media_us
         _bar(axis, turn.start_us, end, 1.7, 0.7, TURN, alpha=0.5)
-        _label(axis, turn.start_us / 1e6, 2.48, turn.text or f"({turn.reason or 'open'})", USER, 34)
-    for a, b in story.speech:
-        _bar(axis, a, b, 1.8, 0.5, USER)
+        said.append((turn.start_us / 1e6, turn.text or f"({turn.reason or 'open'})", USER))
+    for begin, end in story.speech:
+        _bar(axis, begin, end, 1.8, 0.5, USER)
     for response in story.responses.values():
-        for a, b in response.played:
-            _bar(axis, a, b, 0.3, 0.5, ASSISTANT)
-        first = response.first_heard_us
-        if first is not None:
-            text = response.heard_text + (" ✂" if response.how == "cancelled" else "")
-            _label(axis, first / 1e6, -0.02, text, ASSISTANT, 46)
+        for begin, end in response.played:
+            _bar(axis, begin, end, 0.3, 0.5, ASSISTANT)
+        if response.first_heard_us is not None:
+            cut = " ✂" if response.how == "cancelled" else ""
+            heard.append((response.first_heard_us / 1e6, response.heard_text + cut, ASSISTANT))
         _latency(axis, story, response)
     for overlap in story.overlaps.values():
         end = overlap.resolved_us or story.media_us
         colour = VERDICT_COLOURS.get(overlap.verdict, INK)
         axis.axvspan(overlap.start_us / 1e6, end / 1e6, 0.1, 0.72, color=colour, alpha=0.16, lw=0)
-        label = overlap.verdict + (f" ({overlap.kind})" if overlap.kind else "")
-        _label(axis, overlap.start_us / 1e6, 1.42, label, colour, 40)
+        kind = f" ({overlap.kind})" if overlap.kind else ""
+        judged.append((overlap.start_us / 1e6, overlap.verdict + kind, colour))
+    _labels(axis, 2.48, said)
+    _labels(axis, -0.02, heard)
+    _labels(axis, 1.42, judged)
 
 
 def _bar(
@@ -81,10 +86,14 @@ def _bar(
     )
 
 
-def _label(axis: Axes, x: float, y: float, text: str, colour: str, width: int) -> None:
+def _labels(axis: Axes, y: float, labels: list[tuple[float, str, str]]) -> None:
+    """(seconds, text, colour) along a lane, each cut to the room before the next."""
     left, right = axis.get_xlim()
-    if left <= x < right and text:
-        short = text if len(text) <= width else text[: width - 1] + "…"
+    here = sorted(label for label in labels if left <= label[0] < right and label[1])
+    edges = [*(x for x, _, _ in here[1:]), right + 5]
+    for (x, text, colour), following in zip(here, edges, strict=False):
+        room = max(4, int((following - x) * CHARACTERS_PER_ROW / (right - left)) - 1)
+        short = text if len(text) <= room else text[: room - 1].rstrip() + "…"
         axis.text(x, y, short, fontsize=7.5, color=colour, va="bottom", clip_on=True)
 
 
