@@ -27,7 +27,7 @@ from infra.timeline.partition import partition_of
 from infra.timeline.port import Place, Position
 from infra.timeline.url import TimelineUrl
 from infra.timeline.validate import check_start
-from schemas.cloudevents import decode, decode_plain
+from schemas.cloudevents import decode, decode_plain, wire_type
 from schemas.envelope import Event
 from schemas.errors import BadInput, BadRecord, TimelineError
 from schemas.record import Lane, Record, StoredRecord
@@ -111,19 +111,34 @@ class McapTimeline:
 
     def events(self, lane: Lane, session: str | None = None) -> Iterator[Event]:
         """The events of a lane, place by place, as `scan` and `decode` give them, at half the cost; what cannot be read is left out."""
+        return (event for _, event in self.stamped(lane, session))
+
+    def stamped(
+        self, lane: Lane, session: str | None = None, without: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[int, Event]]:
+        """`events` with the time of their append in µs, those of some wire types left out unread."""
         if not self._ours:
             for partition in range(self.partitions):
-                yield from _decoded(self.scan(lane, partition, 0, session))
+                found = self.scan(lane, partition, 0, session)
+                yield from (
+                    pair for pair in _decoded(found) if wire_type(pair[1].type) not in without
+                )
             return
         for index in sorted(self._summary.chunk_indexes, key=lambda c: c.chunk_start_offset):
             channels = self._channels_in(index, lane)
-            if channels:
-                yield from self._events_of(index, lane, channels, session)
+            topics = {i: self._summary.channels[i].topic for i in channels}
+            wanted = {i: e for i, e in channels.items() if topics[i] not in without}
+            if wanted:
+                yield from self._events_of(index, lane, wanted, topics, session)
 
     def _events_of(
-        self, index: ChunkIndex, lane: Lane, channels: dict[int, str], session: str | None
-    ) -> Iterator[Event]:
-        topics = {i: self._summary.channels[i].topic for i in channels}
+        self,
+        index: ChunkIndex,
+        lane: Lane,
+        channels: dict[int, str],
+        topics: dict[int, str],
+        session: str | None,
+    ) -> Iterator[tuple[int, Event]]:
         wires = {i: topic.encode() for i, topic in topics.items()}
         loads = orjson.loads
         for channel, log_time, message in self._messages(index, channels):
@@ -138,7 +153,7 @@ class McapTimeline:
                             wires[channel], parsed["session"], headers, parsed["data"]
                         )
                         if event is not None:
-                            yield event
+                            yield log_time // 1000, event
                             continue
                 except (ValueError, KeyError, TypeError):
                     pass
@@ -266,11 +281,11 @@ class McapReader:
         self._scans.clear()
 
 
-def _decoded(records: Iterable[StoredRecord]) -> Iterator[Event]:
+def _decoded(records: Iterable[StoredRecord]) -> Iterator[tuple[int, Event]]:
     for record in records:
         if record.key:
             with contextlib.suppress(BadRecord):
-                yield decode(record)
+                yield record.appended_us, decode(record)
 
 
 def _look(path: Path) -> tuple[IO[bytes], Summary, dict[str, str], str]:

@@ -1,0 +1,173 @@
+"""`venus stats`, `venus report` and `venus sql`."""
+
+import os
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.options import JsonOption, SessionOption, TimelineOption, TritonOption
+from schemas.errors import BadInput
+
+if TYPE_CHECKING:
+    from flows.analysis.many import Pooled, Read
+
+Where = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TIMELINE|FILE|DIR]…",
+        help="instead of --timeline: session files, folders, .rttm, .csv (speaker,start,end,text), two-channel .wav",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="recordings at once (default: one for each core)"),
+]
+
+
+def _targets(where: list[str] | None, timeline: str) -> list[str]:
+    from flows.analysis.foreign import SUFFIXES
+    from flows.session_files import files_in
+
+    if not where:
+        return [timeline]
+    found: list[str] = []
+    for text in where:
+        path = Path(text)
+        if "://" not in text and path.is_dir():
+            foreign = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+            inside = [*files_in(path), *foreign]
+            if not inside:
+                raise BadInput(f"{path}: there is no recording in it")
+            found += map(str, inside)
+        elif "://" in text or path.exists():
+            found.append(text)
+        else:
+            raise BadInput(
+                f"{path}: no such file or folder; a timeline is named by its URL (sqlite:///path.db)"
+            )
+    return found
+
+
+def _read(
+    where: list[str] | None,
+    timeline: str,
+    session: str | None,
+    media: bool,
+    triton: str,
+    jobs: int | None,
+) -> list["Read"]:
+    from flows.analysis.many import read_many
+
+    wheres = _targets(where, timeline)
+    finder = None
+    if any(w.lower().endswith(".wav") for w in wheres):
+        from flows.foreign_wav import speech_finder
+
+        finder = speech_finder(triton)
+    err = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=len(wheres))
+        reads = read_many(
+            wheres,
+            jobs or os.cpu_count() or 1,
+            session,
+            media,
+            finder,
+            lambda n: bar.advance(task, n),
+        )
+    for read in reads:
+        if read.error is not None:
+            typer.echo(f"venus: {read.error}", err=True)
+    return reads
+
+
+def stats(
+    timeline: TimelineOption,
+    triton: TritonOption,
+    where: Where = None,
+    session: SessionOption = None,
+    media: Annotated[
+        bool, typer.Option("--media", help="read the media lane, too (VAD latency)")
+    ] = False,
+    each: Annotated[bool, typer.Option("--each", help="a line for each session, too")] = False,
+    jobs: Jobs = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure conversations."""
+    from flows.analysis.many import pool
+
+    reads = _read(where, timeline, session, media, triton, jobs)
+    sessions = [f for r in reads for f in r.figures]
+    if not sessions:
+        raise typer.Exit(2)
+    pooled = pool(sessions)
+    if json:
+        for one in sessions:
+            print(
+                orjson.dumps(
+                    {"session": one.name, "where": one.where, **pool([one]).as_json()}
+                ).decode()
+            )
+        print(orjson.dumps({"pooled": pooled.as_json()}).decode())
+    else:
+        console = Console(highlight=False)
+        if each:
+            console.print(_each(sessions))
+        show(pooled, console)
+    if any(r.error is not None for r in reads):
+        raise typer.Exit(2)
+
+
+def _each(sessions: list[Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("session")
+    names = ("response_latency", "stop_latency", "fto")
+    for name in ("length", "turns", "responses", "overlaps", *names):
+        table.add_column(name, justify="right")
+    for one in sessions:
+        cells = [f"{one.media_s:.0f} s"] + [
+            str(one.counts.get(n, "")) for n in ("turns", "responses", "overlaps")
+        ]
+        for name in names:
+            values = sorted(one.samples.get(name, []))
+            cells.append(f"{values[len(values) // 2]:.2f} s" if values else "")
+        table.add_row(Text(one.name), *cells)
+    return table
+
+
+def show(pooled: "Pooled", console: Console) -> None:
+    """The pooled figures as tables."""
+    from flows.analysis.metrics import BY_NAME
+
+    counts = ", ".join(f"{n:,} {name}" for name, n in pooled.counts.items() if n)
+    console.print(f"{pooled.sessions:,} sessions, {pooled.media_s / 60:.1f} min: {counts}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in ("n", "median", "95 % interval", "mean", "p10", "p90", "unit"):
+        table.add_column(name, justify="right" if name != "unit" else "left")
+    for name, s in pooled.samples.items():
+        interval = "" if isnan(s.low) else f"{s.low:.3g} … {s.high:.3g}"
+        numbers = [f"{v:.3g}" for v in (s.mean, s.p10, s.p90)]
+        table.add_row(name, f"{s.n:,}", f"{s.median:.3g}", interval, *numbers, BY_NAME[name].unit)
+    for name, (rate, low, high, of) in pooled.rates.items():
+        interval = "" if isnan(low) else f"{low:.3g} … {high:.3g}"
+        table.add_row(
+            name, f"{of:,}", f"{rate:.3g}", interval, "", "", "", BY_NAME[name].unit or "share"
+        )
+    console.print(table)
+    shown = [f"{n} {v:.3g}" for n, v in pooled.tau_voice.items() if v is not None]
+    few = [n for n, v in pooled.tau_voice.items() if v is None]
+    console.print(
+        "τ-voice: "
+        + ", ".join(shown)
+        + (f" ({', '.join(few)}: fewer than 10 events)" if few else "")
+    )
+    console.print("definitions and sources: docs/metrics.md", style="dim")
