@@ -5,9 +5,10 @@ Patterns are templates of words, not regular expressions (a device may set them,
 up to four words up to the sentence's end, `{name:digits}` a number in digits or spoken figure by figure (`one 2 three` → `123`).
 """
 
+import json
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from schemas.base import Micros
 from schemas.errors import BadInput
@@ -26,7 +27,13 @@ def _templates(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-Phrases = Annotated[tuple[str, ...], AfterValidator(_templates)]
+def _from_text(value: object) -> object:
+    """A list may be written as JSON, as on a command line."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+FromText = BeforeValidator(_from_text)
+Phrases = Annotated[tuple[str, ...], FromText, AfterValidator(_templates)]
 
 
 class IntentRule(BaseModel):
@@ -56,7 +63,7 @@ class WorkPolicy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    intents: tuple[IntentRule, ...] = ()
+    intents: Annotated[tuple[IntentRule, ...], FromText] = ()
     cancel_phrases: Phrases = (
         "cancel (it|that|this|everything|the task|the request|the search|the order check)",
         "cancel (the|my|that) {what}",
@@ -86,7 +93,7 @@ class WorkPolicy(BaseModel):
     tell_progress: bool = False
     """Whether progress is spoken, one sentence at a time."""
 
-    allow: tuple[str, ...] = ("*",)
+    allow: Annotated[tuple[str, ...], FromText] = ("*",)
     """Tools that works of this session may use: names or patterns (`weather`, `time.*`)."""
     most_open: Annotated[int, Field(ge=1, le=64)] = 8
     """Works of a session that may be open at once; beyond, requests are refused."""

@@ -8,6 +8,7 @@ no JSON objects, are ignored. Standard error is free for logs. A process that is
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from infra.harness.port import (
     ToolUnavailable,
     as_text,
 )
+
+log = logging.getLogger(__name__)
 
 LINE_BYTES = 8 * 1024 * 1024
 """The longest line that is read; a process that writes a longer one is killed."""
@@ -129,9 +132,7 @@ def report_line(said: Mapping[str, Any], task: Task, reports: Reports) -> None:
         reports.progress(as_text(said["progress"]))
     artifact = said.get("artifact")
     if isinstance(artifact, dict) and isinstance(artifact.get("path"), str):
-        path = Path(artifact["path"])
-        with suppress(ToolRejected):
-            reports.artifact(
-                path if path.is_absolute() else task.workspace / path,
-                as_text(artifact.get("media_type")),
-            )
+        try:
+            reports.artifact(Path(artifact["path"]), as_text(artifact.get("media_type")))
+        except ToolRejected as error:
+            log.warning("%s of %s: artifact refused: %s", task.work, task.session, error)

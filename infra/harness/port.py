@@ -78,7 +78,7 @@ class Reports(Protocol):
     def called(self, tool: str, arguments: Mapping[str, Any], ok: bool, result: str) -> None: ...
 
     def artifact(self, path: Path, media_type: str = "", name: str = "") -> None:
-        """Keep a file of the workspace.
+        """Keep a file of the workspace; a relative path is one in there.
 
         Raises:
             ToolRejected: the path leads out of the workspace, or the file is too large.

@@ -17,7 +17,7 @@ ARTIFACT_BYTES = 50 * 1024 * 1024
 def workspace_of(root: Path, session: str, work: str, attempt: int) -> Path:
     """The folder of an attempt at a work; not made yet. Session ids are foreign text, so the name is a hash."""
     name = blake2b(f"{session}\x1f{work}\x1f{attempt}".encode(), digest_size=12).hexdigest()
-    return root / name
+    return root.absolute() / name
 
 
 def confined(workspace: Path, path: Path) -> Path:

@@ -177,6 +177,17 @@ def test_artifacts_leave_the_workspace_and_nothing_else_does(harness: Harness) -
     assert list((harness.folder / "work").iterdir()) == [], "a workspace goes with its work"
 
 
+def test_a_workspace_may_be_given_as_a_relative_path(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    skills = SkillSet([skills_file(tmp_path)], installed=False)
+    made = Harness(Toolbox([SkillPool(skills, {"PATH": os.environ["PATH"]})]), Path("out"))
+    try:
+        made.run(queued("w1", "files", {"text": "a note"}))
+        assert [a.name for a in made.of("work.artifact")] == ["note.txt"]
+    finally:
+        made.close()
+
+
 def test_skills_see_only_the_environment_that_is_meant_for_them(
     harness: Harness, monkeypatch: Any
 ) -> None:

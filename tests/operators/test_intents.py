@@ -1,5 +1,6 @@
 """What a turn means for works: rules, corrections, cancels, questions; and the templates that they are written in."""
 
+import json
 from typing import Any
 
 import pytest
@@ -151,6 +152,15 @@ def test_a_pattern_that_cannot_be_read_says_so(pattern: str) -> None:
         parse_template(pattern)
     with pytest.raises(BadInput):
         Policy().with_changes({"work.intents": [{**WEATHER, "patterns": [pattern]}]})
+
+
+def test_rules_can_be_written_on_a_command_line() -> None:
+    policy = Policy().with_changes(
+        {"work.intents": json.dumps([WEATHER]), "work.allow": '["time.*"]'}
+    )
+    assert policy.work.intents == POLICY.intents[:1] and policy.work.allow == ("time.*",)
+    with pytest.raises(BadInput):
+        Policy().with_changes({"work.intents": "weather"})
 
 
 def test_no_pattern_is_costly() -> None:
