@@ -131,6 +131,9 @@ class Story:
             if data.attempt == 1:
                 self.responses[data.response] = ResponseStory(data.response, data.turn, at)
             return
+        if event.type == "response.prepared":
+            self.responses[data.response] = ResponseStory(data.response, data.turn, at, data.text)
+            return
         response = self.responses.get(getattr(data, "response", ""))
         if response is None:
             return

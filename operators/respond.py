@@ -226,8 +226,9 @@ class Respond:
             state.unanswered.discard(data.turn)
             return
         said = words(data.text)
-        # Whoever cut the assistant off with nothing but "wait, stop" has got what they wanted.
-        only_stop = state.cut_off and is_only(said, lists_for(state.language).stops)
+        # Whoever stopped the assistant (or its thinking) with nothing but "wait, stop" has got what they wanted.
+        stopped = state.cut_off or state.active is not None
+        only_stop = stopped and is_only(said, lists_for(state.language).stops)
         works = read_turn(state.policy.work, state.language, data.text, state.book)
         if data.reply and not only_stop and not works:
             state.queue.append((data.turn, data.text))

@@ -156,12 +156,10 @@ def summarise(story: Story, proof: SessionProof, took: float) -> str:
         f"Bytewax, in {took:.2f} s"
     )
     lines.append("")
-    for turn in story.turns.values():
-        lines.append(f"{clock(turn.start_us):>7}  user       {turn.text or '(no words)'}")
-        for response in story.responses.values():
-            if response.turn == turn.turn and response.heard_text:
-                cut = " —" if response.how == "cancelled" else ""
-                lines.append(
-                    f"{clock(response.first_heard_us or 0):>7}  assistant  {response.heard_text}{cut}"
-                )
+    said = [(t.start_us, f"user       {t.text or '(no words)'}") for t in story.turns.values()]
+    for response in story.responses.values():
+        if response.heard_text:
+            cut = " —" if response.how == "cancelled" else ""
+            said.append((response.first_heard_us or 0, f"assistant  {response.heard_text}{cut}"))
+    lines += [f"{clock(at):>7}  {line}" for at, line in sorted(said)]
     return "\n".join(lines)

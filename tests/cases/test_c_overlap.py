@@ -230,3 +230,13 @@ def test_a_generation_without_text_is_settled() -> None:
     data = GenerationCompleted(response="response-1", text="", tokens=0, finish_reason="stop")
     s.feed(s.outcome(request, data))
     assert [d.reason for d in s.data("response.failed")] == ["there was nothing to say"]
+
+
+def test_a_stop_while_the_assistant_thinks_wants_no_answer() -> None:
+    s = Session(
+        transcript=lambda r: "tell me a story" if r.data.turn == "turn-1" else "wait, stop",
+        hold=("generate",),
+    )
+    s.silence(480).speak(640).silence(600).speak(640).silence(3000)
+    assert [d.reason for d in s.data("response.cancelled")] == ["superseded"]
+    assert len(s.of("response.requested")) == 1
