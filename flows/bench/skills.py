@@ -1,9 +1,8 @@
 """Two skills for `flows.bench.harness`: one computes for its time, one sleeps for it."""
 
-import time
-
 from pydantic import BaseModel, Field
 
+from infra.clock import monotonic_s, sleep_s
 from infra.harness.skills import skill
 
 
@@ -15,14 +14,14 @@ class Load(BaseModel):
 
 @skill("bench_busy", "Computes for some seconds.", idempotent=True, timeout=300)
 def bench_busy(arguments: Load) -> str:
-    end = time.monotonic() + arguments.seconds
+    end = monotonic_s() + arguments.seconds
     rounds = 0
-    while time.monotonic() < end:
+    while monotonic_s() < end:
         rounds += sum(range(2_000)) > 0
     return f"{rounds} rounds"
 
 
 @skill("bench_sleep", "Sleeps for some seconds.", idempotent=True, timeout=300)
 def bench_sleep(arguments: Load) -> str:
-    time.sleep(arguments.seconds)
+    sleep_s(arguments.seconds)
     return "slept"
