@@ -171,3 +171,42 @@ def show(pooled: "Pooled", console: Console) -> None:
         + (f" ({', '.join(few)}: fewer than 10 events)" if few else "")
     )
     console.print("definitions and sources: docs/metrics.md", style="dim")
+
+
+def sql(
+    timeline: TimelineOption,
+    statement: Annotated[
+        str,
+        typer.Argument(
+            metavar="SELECT…",
+            help="over the views events, turns, overlaps, responses, works, windows",
+        ),
+    ],
+    where: Where = None,
+    json: JsonOption = False,
+    csv: Annotated[bool, typer.Option("--csv", help="comma-separated values")] = False,
+) -> None:
+    """Ask DuckDB."""
+    from flows.query import query
+
+    names, rows = query(_targets(where, timeline), statement)
+    if json:
+        for row in rows:
+            print(orjson.dumps(dict(zip(names, row, strict=True)), default=str).decode())
+        return
+    if csv:
+        import csv as csv_module
+        import sys
+
+        writer = csv_module.writer(sys.stdout)
+        writer.writerow(names)
+        writer.writerows(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for index, name in enumerate(names):
+        numeric = any(isinstance(row[index], int | float) for row in rows[:20])
+        table.add_column(Text(name), justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+    console = Console(highlight=False)
+    console.print(table, soft_wrap=not console.is_terminal)
