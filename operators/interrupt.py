@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from operators.heard import words
-from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop
+from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop, Out
 from operators.speaking import EVENTS, Speaking
 from operators.words import lists_for, starts_with
 from schemas.envelope import Event
@@ -86,7 +86,7 @@ class Interrupt:
         return InterruptState()
 
     def advance(self, state: InterruptState, now: int, hop: Hop | None) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         overlap, speaking = state.overlap, state.speaking
         if overlap is None or speaking is None:
             state.alarm = NEVER
@@ -127,7 +127,7 @@ class Interrupt:
         return out
 
     def step(self, state: InterruptState, event: Event, now: int) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         speaking = state.speaking
         if speaking is not None and event.type in EVENTS:
             speaking.observe(event, now)
@@ -158,7 +158,7 @@ class Interrupt:
         return out
 
     @staticmethod
-    def _out_of_time(speaking: Speaking, overlap: Overlap, out: list[Decision]) -> None:
+    def _out_of_time(speaking: Speaking, overlap: Overlap, out: Out) -> None:
         """Playback must go on, but what the words were may still be said by a slow transcript."""
         overlap.deadline = NEVER
         overlap.resumed = True
@@ -171,7 +171,7 @@ class Interrupt:
                 )
             )
 
-    def _overlap(self, state: InterruptState, event: Event, now: int, out: list[Decision]) -> None:
+    def _overlap(self, state: InterruptState, event: Event, now: int, out: Out) -> None:
         speaking = state.speaking
         if speaking is None or not speaking.started or state.overlap is not None:
             return
@@ -185,7 +185,7 @@ class Interrupt:
         data = OverlapStarted(overlap=overlap.overlap, response=speaking.response, start_us=start)
         out.append(Decision(data, speaking.response))
 
-    def _words(self, state: InterruptState, text: str, now: int, out: list[Decision]) -> None:
+    def _words(self, state: InterruptState, text: str, now: int, out: Out) -> None:
         """The transcript of what was said over the assistant decides."""
         overlap, speaking = state.overlap, state.speaking
         if overlap is None or speaking is None:
@@ -224,9 +224,7 @@ class Interrupt:
         after = max(heard.rfind("?"), heard.rfind("？"))
         return after >= 0 and len(words(heard[after + 1 :])) <= WORDS_PAST_A_QUESTION
 
-    def _turn_ended(
-        self, state: InterruptState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _turn_ended(self, state: InterruptState, event: Event, now: int, out: Out) -> None:
         speaking = state.speaking
         if speaking is None:
             return
@@ -256,7 +254,7 @@ class Interrupt:
         kind: Intent | None,
         evidence: str,
         confidence: float,
-        out: list[Decision],
+        out: Out,
     ) -> None:
         self._end_overlap(state, speaking, verdict, kind, evidence, confidence, out)
         if verdict == "interruption":
@@ -277,7 +275,7 @@ class Interrupt:
         kind: Intent | None,
         evidence: str,
         confidence: float,
-        out: list[Decision],
+        out: Out,
     ) -> None:
         overlap = state.overlap
         if overlap is None:
@@ -295,9 +293,7 @@ class Interrupt:
         out.append(Decision(data, speaking.response))
 
     @staticmethod
-    def _cancel(
-        state: InterruptState, speaking: Speaking, reason: str, now: int, out: list[Decision]
-    ) -> None:
+    def _cancel(state: InterruptState, speaking: Speaking, reason: str, now: int, out: Out) -> None:
         state.epoch += 1
         heard_us = speaking.heard_us(now)
         data = ResponseCancelled(
@@ -310,7 +306,7 @@ class Interrupt:
         out.append(Decision(data, speaking.response))
         state.speaking = None
 
-    def _over(self, state: InterruptState, out: list[Decision]) -> None:
+    def _over(self, state: InterruptState, out: Out) -> None:
         if state.speaking is not None:
             self._end_overlap(
                 state, state.speaking, "inconclusive", None, "the response was over", 0.5, out

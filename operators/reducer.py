@@ -44,6 +44,9 @@ class Decision(NamedTuple):
 Decisions = Sequence[Decision]
 NOTHING: Decisions = ()
 
+Out = list[Decision]
+"""The decisions of a step while they are being taken."""
+
 
 class OperatorState(Protocol):
     """Any state; `alarm` is the media time from which `advance` is wanted."""

@@ -18,24 +18,21 @@ At most one response is under way; turns that end meanwhile are queued and answe
 the user's turns in the order of their speech, and of each response the text up to the last word played (law 10).
 """
 
-import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from operators.heard import words
 from operators.intents import read_turn
-from operators.reducer import NEVER, Decision, Decisions, Hop
+from operators.reducer import NEVER, Decision, Decisions, Hop, Out
+from operators.respond_state import HeardItem, Responding, RespondState
+from operators.sentences import split_sentences
 from operators.spans import TextSpans, public_text
 from operators.speaking import EVENTS, Speaking
 from operators.words import is_only, lists_for
 from operators.works import EVENTS as WORK_EVENTS
-from operators.works import WorkBook
 from schemas.envelope import Event
-from schemas.floor import FloorRequested, ResponsePrepared
-from schemas.policy import Policy
+from schemas.floor import ResponsePrepared
 from schemas.responses import (
     HeardAmended,
-    Message,
     ResponseEnded,
     ResponseFailed,
     ResponseRequested,
@@ -45,68 +42,6 @@ from schemas.responses import (
 
 UNANSWERED = frozenset({"backchannel", "noise", "side_talk"})
 """Verdicts on overlaps that ask for no answer."""
-
-_SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+|(?<=[。！？；])")
-_SHORTEST = 12
-"""Characters below which a sentence is spoken together with the next one."""
-
-
-@dataclass(slots=True)
-class Responding:
-    """The response that is under way."""
-
-    response: str
-    turn: str | None
-    messages: tuple[Message, ...]
-    speaking: Speaking
-    request: str | None = None
-    attempt: int = 1
-    text: str = ""
-    """Generated text that has not been sent to the synthesis."""
-    spans: TextSpans = field(default_factory=TextSpans)
-    generated: bool = False
-    sentences: int = 0
-    speech_attempts: dict[int, int] = field(default_factory=dict)
-    progress_at: int = 0
-
-
-@dataclass(slots=True)
-class HeardItem:
-    """One item of the history; `response` is None for what the user said."""
-
-    role: str
-    content: str
-    response: str | None = None
-    turn: str | None = None
-
-
-@dataclass(slots=True)
-class RespondState:
-    alarm: int = NEVER
-    policy: Policy = field(default_factory=Policy)
-    acknowledged: bool = False
-    history: list[HeardItem] = field(default_factory=list)
-    queue: list[tuple[str, str]] = field(default_factory=list)
-    """Turns (id, text) that have ended and wait for their answer."""
-    floor: list[FloorRequested] = field(default_factory=list)
-    """Who has asked for the floor, in order."""
-    book: WorkBook = field(default_factory=WorkBook)
-    language: str = "en"
-    active: Responding | None = None
-    last: Speaking | None = None
-    """The response before, whose final acknowledgement may still come."""
-    turn_open: bool = False
-    turn: str = ""
-    """The turn that is open or was the last."""
-    overlap: str | None = None
-    """The turn that overlaps the response and is not judged yet."""
-    unanswered: set[str] = field(default_factory=set)
-    """Open turns that were judged to want no answer."""
-    cut_off: bool = False
-    """The assistant was stopped during the present turn."""
-    count: int = 0
-    epoch: int = 0
-    closed: bool = False
 
 
 class Respond:
@@ -143,7 +78,7 @@ class Respond:
         return RespondState()
 
     def advance(self, state: RespondState, now: int, hop: Hop | None) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         active = state.active
         if active is not None and now >= active.progress_at + state.policy.response.watchdog:
             self._fail(state, active, "timed_out: nothing came of it", now, out)
@@ -151,7 +86,7 @@ class Respond:
         return out
 
     def step(self, state: RespondState, event: Event, now: int) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         active = state.active
         if event.type in EVENTS:
             self._on_speaking(state, event, now, out)
@@ -167,7 +102,7 @@ class Respond:
         self._check(state, now, out)
         return out
 
-    def _on_other(self, state: RespondState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_other(self, state: RespondState, event: Event, now: int, out: Out) -> None:
         active, data = state.active, event.data
         match event.type:
             case "session.configured":
@@ -190,7 +125,7 @@ class Respond:
                 state.turn_open = False
                 self._turn_ended(state, data)
             case "turn.amended":
-                self._amend(state, data.turn, data.text)
+                state.amend(data.turn, data.text)
             case "overlap.started":
                 state.overlap = state.turn
             case "overlap.resolved":
@@ -238,7 +173,7 @@ class Respond:
     # --- the model's side
 
     def _on_generation(
-        self, state: RespondState, active: Responding, event: Event, now: int, out: list[Decision]
+        self, state: RespondState, active: Responding, event: Event, now: int, out: Out
     ) -> None:
         if event.type == "response.text":
             active.text += active.spans.public(event.data.text)
@@ -260,30 +195,17 @@ class Respond:
         self._speak_sentences(active, True, out)
 
     @staticmethod
-    def _speak_sentences(active: Responding, all_of_it: bool, out: list[Decision]) -> None:
+    def _speak_sentences(active: Responding, all_of_it: bool, out: Out) -> None:
         """Ask the synthesis for what is complete (or for all that is left)."""
-        parts = _SENTENCE_END.split(active.text)
-        ready: list[str] = []
-        pending = ""
-        for part in parts[:-1]:
-            pending = f"{pending} {part}".strip()
-            if len(pending) >= _SHORTEST:
-                ready.append(pending)
-                pending = ""
-        rest = f"{pending} {parts[-1]}".strip() if pending else parts[-1]
-        if all_of_it:
-            ready, rest = ([*ready, rest.strip()] if rest.strip() else ready), ""
+        ready, active.text = split_sentences(active.text, all_of_it)
         for sentence in ready:
             data = SpeechRequested(response=active.response, index=active.sentences, text=sentence)
             out.append(Decision(data, active.response))
             active.sentences += 1
-        active.text = rest
 
     # --- the loudspeaker's side
 
-    def _on_speaking(
-        self, state: RespondState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_speaking(self, state: RespondState, event: Event, now: int, out: Out) -> None:
         active = state.active
         if active is not None and active.speaking.observe(event, now):
             active.progress_at = now
@@ -297,9 +219,7 @@ class Respond:
             self._heard_at_last(state, state.last, event, out)
 
     @staticmethod
-    def _retry_speech(
-        state: RespondState, active: Responding, event: Event, out: list[Decision]
-    ) -> None:
+    def _retry_speech(state: RespondState, active: Responding, event: Event, out: Out) -> None:
         index = event.data.index
         attempts = active.speech_attempts.get(index, 1)
         voice = active.speaking.voices.get(index)
@@ -312,9 +232,7 @@ class Respond:
         out.append(Decision(data, active.response))
 
     @staticmethod
-    def _heard_at_last(
-        state: RespondState, last: Speaking, event: Event, out: list[Decision]
-    ) -> None:
+    def _heard_at_last(state: RespondState, last: Speaking, event: Event, out: Out) -> None:
         """The final acknowledgement of a response that was cut: history follows it."""
         if event.data.state != "cut":
             return
@@ -332,7 +250,7 @@ class Respond:
 
     # --- what follows
 
-    def _check(self, state: RespondState, now: int, out: list[Decision]) -> None:
+    def _check(self, state: RespondState, now: int, out: Out) -> None:
         """Start, end or request whatever the state allows, and set the alarm for what time alone brings."""
         active = state.active
         if active is not None:
@@ -374,9 +292,7 @@ class Respond:
             self._prepare(state, now, out)
         self._set_alarm(state, now)
 
-    def _finish(
-        self, state: RespondState, active: Responding, now: int, out: list[Decision]
-    ) -> None:
+    def _finish(self, state: RespondState, active: Responding, now: int, out: Out) -> None:
         speaking = active.speaking
         if speaking.playout.received == 0:
             self._fail(
@@ -394,7 +310,7 @@ class Respond:
             data = ResponseEnded(response=active.response, heard_text=text, heard_us=heard_us)
             out.append(Decision(data, active.response))
 
-    def _prepare(self, state: RespondState, now: int, out: list[Decision]) -> None:
+    def _prepare(self, state: RespondState, now: int, out: Out) -> None:
         """Speak what somebody has asked the floor for: all that wait for the same purpose, each sentence once."""
         purpose = state.floor[0].purpose
         taken = [f for f in state.floor if f.purpose == purpose]
@@ -414,7 +330,7 @@ class Respond:
         out.append(Decision(data, name))
         self._speak_sentences(active, True, out)
 
-    def _request(self, state: RespondState, now: int, out: list[Decision]) -> None:
+    def _request(self, state: RespondState, now: int, out: Out) -> None:
         turn = state.queue[-1][0]
         for turn_id, text in state.queue:
             state.history.append(HeardItem("user", text, turn=turn_id))
@@ -422,23 +338,12 @@ class Respond:
         del state.history[: -2 * state.policy.response.history_turns - 1]
         state.count += 1
         name = f"response-{state.count}"
-        messages = [Message(role="system", content=state.policy.response.system_prompt)]
-        works = state.book.prompt(now)
-        if works is not None:
-            messages.append(works)
-        for item in state.history:
-            if item.content:
-                messages.append(
-                    Message(
-                        role="user" if item.role == "user" else "assistant", content=item.content
-                    )
-                )
         speaking = Speaking(name, state.policy.playback.ack_interval, state.acknowledged)
-        state.active = Responding(name, turn, tuple(messages), speaking, progress_at=now)
+        state.active = Responding(name, turn, state.messages(now), speaking, progress_at=now)
         self._ask(state, state.active, out)
 
     @staticmethod
-    def _ask(state: RespondState, active: Responding, out: list[Decision]) -> None:
+    def _ask(state: RespondState, active: Responding, out: Out) -> None:
         response = state.policy.response
         data = ResponseRequested(
             response=active.response,
@@ -453,7 +358,7 @@ class Respond:
         out.append(Decision(data, active.response))
 
     def _fail(
-        self, state: RespondState, active: Responding, reason: str, now: int, out: list[Decision]
+        self, state: RespondState, active: Responding, reason: str, now: int, out: Out
     ) -> None:
         heard_us = active.speaking.heard_us(now)
         text = active.speaking.text_until(heard_us)
@@ -469,15 +374,6 @@ class Respond:
             state.history.append(HeardItem("assistant", text, response=active.response))
         state.last = active.speaking
         state.active = None
-
-    @staticmethod
-    def _amend(state: RespondState, turn: str, text: str) -> None:
-        """A late transcript of a turn: it is what the user had said."""
-        for item in state.history:
-            if item.turn == turn:
-                item.content = text
-                return
-        state.history.append(HeardItem("user", text, turn=turn))
 
     @staticmethod
     def _set_alarm(state: RespondState, now: int) -> None:

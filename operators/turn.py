@@ -22,10 +22,8 @@ All silence is measured from where the speech fell silent. A transcript is asked
 pause, so that it sees whole sentences; once that grows beyond `COMMIT_AFTER` what has been transcribed stays, and the next begins there.
 """
 
-from dataclasses import dataclass, field
-
-from operators.activity import SpeechActivity
-from operators.reducer import EVERY_HOP, Decision, Decisions, Hop
+from operators.reducer import Decision, Decisions, Hop, Out
+from operators.turn_state import OpenTurn, TurnState
 from schemas.base import SAMPLE_RATE, WINDOW_US
 from schemas.envelope import Event
 from schemas.perception import AudioSpan
@@ -53,57 +51,6 @@ CLOSED_WAIT = 500_000
 """Time after the close by which its last windows have come, or will not."""
 
 S = 1_000_000
-
-
-@dataclass(slots=True)
-class OpenTurn:
-    """The turn that is open. All times in media µs."""
-
-    turn: str
-    start_us: int
-    epoch: int
-    audio_start: int
-    """First sample of the audio that is still to be transcribed."""
-    audio_start_us: int
-    asked: bool = False
-    """Whether the models were asked about the present pause."""
-    probability: float | None = None
-    endpoint_failed: bool = False
-    held: bool = False
-    settled: EndReason | None = None
-    settled_at: int = 0
-    endpoint_request: str | None = None
-    transcript_request: str | None = None
-    transcript_end: int = 0
-    """Last sample of the audio that the awaited or last transcript covers."""
-    transcript_end_us: int = 0
-    deadline_told: bool = False
-    texts: list[str] = field(default_factory=list)
-    """Text of the parts that are transcribed for good."""
-    text: str | None = None
-    """Text of the part from `audio_start` on; None where there is none yet."""
-    reply: bool = True
-
-
-@dataclass(slots=True)
-class TurnState:
-    alarm: int = EVERY_HOP
-    policy: Policy = field(default_factory=Policy)
-    channel: str = "mic"
-    language: str = "en"
-    activity: SpeechActivity = field(default_factory=SpeechActivity)
-    turn: OpenTurn | None = None
-    count: int = 0
-    epoch: int = 0
-    end_sample: int = 0
-    """Samples of the epoch that have been heard."""
-    heard_until: int = 0
-    """Media time of the last hop's end."""
-    last_turn_end: int = 0
-    muted: bool = False
-    closed_at: int | None = None
-    awaited: dict[str, str] = field(default_factory=dict)
-    """Requests for which the answer's kind is awaited by no open turn any more → their turn, for late transcripts."""
 
 
 class Turn:
@@ -136,7 +83,7 @@ class Turn:
     # --- time
 
     def advance(self, state: TurnState, now: int, hop: Hop | None) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         if hop is not None:
             self._hear(state, hop, out)
         elif state.activity.active and now - state.heard_until >= state.policy.turn.media_idle:
@@ -155,7 +102,7 @@ class Turn:
             state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT
         )
 
-    def _hear(self, state: TurnState, hop: Hop, out: list[Decision]) -> None:
+    def _hear(self, state: TurnState, hop: Hop, out: Out) -> None:
         if hop.epoch != state.epoch and state.activity.active:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
         state.epoch, state.end_sample, state.heard_until = hop.epoch, hop.end_sample, hop.end_us
@@ -167,14 +114,16 @@ class Turn:
             self._started(state, out)
         elif transition == "stopped":
             out.append(
-                Decision(SpeechStopped(start_us=activity.start, end_us=activity.stop), _turn(state))
+                Decision(
+                    SpeechStopped(start_us=activity.start, end_us=activity.stop), state.turn_id
+                )
             )
         elif (
             silent_before is not None and activity.silence_start is None and state.turn is not None
         ):
             self._resumed(state, state.turn, out)
 
-    def _started(self, state: TurnState, out: list[Decision]) -> None:
+    def _started(self, state: TurnState, out: Out) -> None:
         start = state.activity.start
         turn = state.turn
         if turn is not None and turn.epoch != state.epoch:
@@ -194,13 +143,13 @@ class Turn:
         out.append(Decision(SpeechStarted(start_us=start), turn.turn))
         self._resumed(state, turn, out)
 
-    def _stopped(self, state: TurnState, at_us: int, out: list[Decision]) -> None:
+    def _stopped(self, state: TurnState, at_us: int, out: Out) -> None:
         state.activity.close(at_us)
         out.append(
-            Decision(SpeechStopped(start_us=state.activity.start, end_us=at_us), _turn(state))
+            Decision(SpeechStopped(start_us=state.activity.start, end_us=at_us), state.turn_id)
         )
 
-    def _resumed(self, state: TurnState, turn: OpenTurn, out: list[Decision]) -> None:
+    def _resumed(self, state: TurnState, turn: OpenTurn, out: Out) -> None:
         """Speech goes on: what was asked about the pause is not wanted any more."""
         if turn.settled in ("longest", "committed", "closed"):
             return
@@ -216,7 +165,7 @@ class Turn:
         turn.probability = turn.endpoint_request = turn.transcript_request = turn.text = None
         turn.settled = None
 
-    def _check(self, state: TurnState, turn: OpenTurn, now: int, out: list[Decision]) -> None:
+    def _check(self, state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
         """Work off every deadline that `now` has reached."""
         policy = state.policy
         if turn.settled is None and now - turn.start_us >= policy.turn.longest:
@@ -227,7 +176,7 @@ class Turn:
             if now >= state.closed_at + policy.session.drain:
                 self._end(state, turn, turn.settled or "closed", out)
                 return
-        silent_since = self._silent_since(state)
+        silent_since = state.silent_since
         if turn.settled is None and silent_since is not None:
             # A voice that has just begun may be the turn going on: silence does not grow until it is known.
             silence = (state.activity.stirring or now) - silent_since
@@ -254,17 +203,17 @@ class Turn:
         return None
 
     def _settle(
-        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]
+        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: Out
     ) -> None:
         """The turn is over whatever the models say; only its transcript is awaited."""
-        turn.settled, turn.settled_at = reason, self._silent_since(state) or now
+        turn.settled, turn.settled_at = reason, state.silent_since or now
         if reason in ("longest", "committed", "closed"):
             turn.settled_at = now
         if not turn.asked:
             self._ask(state, turn, now, out, endpoint=False)
 
     def _conclude(
-        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: list[Decision]
+        self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: Out
     ) -> None:
         policy = state.policy.turn
         waited = now - turn.settled_at
@@ -279,9 +228,7 @@ class Turn:
             )
             out.append(Decision(data, turn.turn))
 
-    def _ask(
-        self, state: TurnState, turn: OpenTurn, now: int, out: list[Decision], *, endpoint: bool
-    ) -> None:
+    def _ask(self, state: TurnState, turn: OpenTurn, now: int, out: Out, *, endpoint: bool) -> None:
         turn.asked = True
         turn.transcript_end, turn.transcript_end_us = state.end_sample, state.heard_until
         if endpoint:
@@ -308,9 +255,7 @@ class Turn:
         out.append(Decision(data, turn.turn))
         turn.transcript_request = ""
 
-    def _end(
-        self, state: TurnState, turn: OpenTurn, reason: EndReason, out: list[Decision]
-    ) -> None:
+    def _end(self, state: TurnState, turn: OpenTurn, reason: EndReason, out: Out) -> None:
         for request in (turn.endpoint_request, turn.transcript_request):
             if request:
                 state.awaited[request] = turn.turn
@@ -320,7 +265,7 @@ class Turn:
                     RequestSuperseded(request=turn.endpoint_request, reason="turn ended"), turn.turn
                 )
             )
-        end = self._silent_since(state)
+        end = state.silent_since
         end = state.heard_until if end is None else end
         text = " ".join(part for part in (*turn.texts, turn.text or "") if part)
         ended = TurnEnded(
@@ -340,54 +285,36 @@ class Turn:
             state.activity.start = state.heard_until
             self._started(state, out)
 
-    @staticmethod
-    def _silent_since(state: TurnState) -> int | None:
-        """Where the user fell silent; None while speaking."""
-        activity = state.activity
-        return activity.silence_start if activity.active else activity.stop
-
     # --- events
 
     def step(self, state: TurnState, event: Event, now: int) -> Decisions:
-        out: list[Decision] = []
+        out: Out = []
         handler = getattr(self, "_on_" + event.type.replace(".", "_"))
         handler(state, event, now, out)
         return out
 
-    def _on_session_configured(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_session_configured(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.policy = event.data.policy
         state.channel = event.data.channel
         state.language = event.data.language
 
-    def _on_session_updated(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_session_updated(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.policy = state.policy.with_accepted(event.data.policy)
 
-    def _on_session_closed(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_session_closed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.closed_at = now
 
     _on_session_timed_out = _on_session_closed
 
-    def _on_endpoint_requested(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_endpoint_requested(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         if state.turn is not None and state.turn.endpoint_request == "":
             state.turn.endpoint_request = event.id
 
-    def _on_transcript_requested(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_transcript_requested(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         if state.turn is not None and state.turn.transcript_request == "":
             state.turn.transcript_request = event.id
 
-    def _on_endpoint_predicted(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_endpoint_predicted(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.endpoint_request:
             state.awaited.pop(event.cause or "", None)
@@ -396,14 +323,12 @@ class Turn:
         turn.probability = event.data.probability
         if turn.probability <= state.policy.endpoint.threshold and turn.settled is None:
             turn.held = True
-            until = (self._silent_since(state) or now) + state.policy.turn.hold_max
+            until = (state.silent_since or now) + state.policy.turn.hold_max
             held = TurnHeld(turn=turn.turn, probability=turn.probability, until_us=until)
             out.append(Decision(held, turn.turn))
         self._check(state, turn, now, out)
 
-    def _on_endpoint_failed(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_endpoint_failed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.endpoint_request:
             state.awaited.pop(event.cause or "", None)
@@ -412,9 +337,7 @@ class Turn:
         turn.endpoint_failed = True
         self._check(state, turn, now, out)
 
-    def _on_transcript_final(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_transcript_final(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.transcript_request:
             late_for = state.awaited.pop(event.cause or "", None)
@@ -425,9 +348,7 @@ class Turn:
         turn.text = event.data.text
         self._check(state, turn, now, out)
 
-    def _on_transcript_failed(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_transcript_failed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
         if turn is None or event.cause != turn.transcript_request:
             state.awaited.pop(event.cause or "", None)
@@ -435,7 +356,7 @@ class Turn:
         turn.transcript_request = None
         self._check(state, turn, now, out)
 
-    def _on_text_input(self, state: TurnState, event: Event, now: int, out: list[Decision]) -> None:
+    def _on_text_input(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.count += 1
         name = f"turn-{state.count}"
         out.append(Decision(TurnStarted(turn=name, start_us=now, by="text"), name))
@@ -444,9 +365,7 @@ class Turn:
         )
         out.append(Decision(ended, name))
 
-    def _on_input_committed(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_input_committed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
         if turn is None:
             return
@@ -458,21 +377,13 @@ class Turn:
             self._stopped(state, state.heard_until, out)
         self._check(state, turn, now, out)
 
-    def _on_input_muted(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_input_muted(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.muted = True
         if state.activity.active:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
 
-    def _on_input_unmuted(
-        self, state: TurnState, event: Event, now: int, out: list[Decision]
-    ) -> None:
+    def _on_input_unmuted(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.muted = False
-
-
-def _turn(state: TurnState) -> str | None:
-    return None if state.turn is None else state.turn.turn
 
 
 def _samples(duration_us: int) -> int:
