@@ -7,6 +7,7 @@
     overlap/    voiced for overlap.interrupt_after                              cancelled: interruption
       paused    words: a stop, a correction, anything that is no acknowledgement  cancelled: interruption, with its kind
                 words: only acknowledgements, not answering a question          resumed: backchannel
+                the same, but overlap.interruptible is off                      resumed: interruption, answered after
                 no words                                                        resumed: noise
                 overlap.resume_within without evidence                          resumed; a late transcript still decides
                 its turn ends without words                                     resumed: inconclusive
@@ -151,7 +152,8 @@ class Interrupt:
             case "turn.ended":
                 self._turn_ended(state, event, now, out)
             case "text.input" | "session.closed" | "session.timed_out":
-                if speaking is not None:
+                waits = event.type == "text.input" and not state.policy.overlap.interruptible
+                if speaking is not None and not waits:
                     reason = "text.input" if event.type == "text.input" else "session closed"
                     self._end_overlap(state, speaking, "inconclusive", None, reason, 1.0, out)
                     self._cancel(state, speaking, reason, now, out)
@@ -257,7 +259,7 @@ class Interrupt:
         out: Out,
     ) -> None:
         self._end_overlap(state, speaking, verdict, kind, evidence, confidence, out)
-        if verdict == "interruption":
+        if verdict == "interruption" and state.policy.overlap.interruptible:
             self._cancel(state, speaking, f"interruption: {evidence}", now, out)
         elif overlap.paused:
             out.append(

@@ -4,6 +4,7 @@ All durations are media time in microseconds and may be written with a unit (`tu
 silence act at the end of the first hop (32 ms) that reaches them. Operators read no other parameter (law 2).
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -61,6 +62,8 @@ class TurnPolicy(Section):
 class OverlapPolicy(Section):
     """What happens when the user speaks while the assistant does."""
 
+    interruptible: bool = True
+    """False: the assistant finishes what it says; an interruption is recorded and answered after."""
     pause_after: Micros = 200 * MS
     interrupt_after: Micros = 700 * MS
     """Speech this long over the assistant interrupts without waiting for its words."""
@@ -103,6 +106,24 @@ class SessionPolicy(Section):
     """Time without media or any other observation after which a session ends by itself."""
 
 
+PROFILES: dict[str, dict[str, Any]] = {
+    "patient": {
+        "turn.end_silence": "640ms",
+        "turn.hold_max": "6s",
+        "endpoint.threshold": 0.7,
+        "endpoint.give_up_after": "1200ms",
+    },
+    "brisk": {
+        "turn.end_silence": "256ms",
+        "turn.hold_max": "1500ms",
+        "endpoint.give_up_after": "500ms",
+    },
+    "hard_to_interrupt": {"overlap.pause_after": "500ms", "overlap.interrupt_after": "1800ms"},
+    "uninterruptible": {"overlap.interruptible": False},
+}
+"""Named sets of changes for states and speakers; wished for or switched to by the key `profile` (several: `patient,brisk`)."""
+
+
 class Policy(Section):
     """The complete policy of a session."""
 
@@ -123,7 +144,7 @@ class Policy(Section):
             BadInput: no such key, or a value that does not fit it.
         """
         tree = self.model_dump()
-        for key, value in changes.items():
+        for key, value in _spelt_out(changes):
             section, _, name = key.partition(".")
             if not isinstance(tree.get(section), dict) or name not in tree[section]:
                 known = ", ".join(f"{s}.{n}" for s, names in tree.items() for n in names)
@@ -146,6 +167,15 @@ class Policy(Section):
             except BadInput:
                 continue
         return policy
+
+
+def _spelt_out(changes: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The changes with `profile` replaced by what it stands for; what is named beside it comes after and wins."""
+    for name in str(changes.get("profile", "")).split(","):
+        if name.strip() not in PROFILES and name.strip():
+            raise BadInput(f"no profile {name.strip()!r}; there are: {', '.join(PROFILES)}")
+        yield from PROFILES.get(name.strip(), {}).items()
+    yield from ((key, value) for key, value in changes.items() if key != "profile")
 
 
 Pacing = Literal["live", "asap"]

@@ -240,3 +240,19 @@ def test_a_stop_while_the_assistant_thinks_wants_no_answer() -> None:
     s.silence(480).speak(640).silence(600).speak(640).silence(3000)
     assert [d.reason for d in s.data("response.cancelled")] == ["superseded"]
     assert len(s.of("response.requested")) == 1
+
+
+def test_an_uninterruptible_response_is_finished_and_the_interruption_answered_after() -> None:
+    s = (
+        speaking("no, the other one", policy={"profile": "uninterruptible"})
+        .speak(900)
+        .silence(12_000)
+    )
+    assert verdicts(s)[0][0] == "interruption" and not s.of("response.cancelled")
+    assert s.data("response.ended")[0].heard_text == LONG
+    assert s.data("response.requested")[1].messages[-1].content == "no, the other one"
+
+
+def test_a_profile_makes_the_assistant_hard_to_interrupt() -> None:
+    s = speaking("mhm", policy={"profile": "hard_to_interrupt"}).speak(900).silence(1000)
+    assert not s.of("response.cancelled") and verdicts(s) == [("backchannel", None)]

@@ -77,3 +77,10 @@ def test_a_duration_that_no_log_could_hold_is_refused(value: object) -> None:
     """A device's wish must not become a number that cannot be written again: perception would die of it at every restart."""
     with pytest.raises(BadInput, match=r"turn\.hold_max"):
         Policy().with_changes({"turn.hold_max": value})
+
+
+def test_a_profile_is_a_set_of_changes_and_what_stands_beside_it_wins() -> None:
+    policy = Policy().with_changes({"turn.hold_max": "4s", "profile": "patient"})
+    assert (policy.turn.hold_max, policy.turn.end_silence) == (4_000_000, 640_000)
+    with pytest.raises(BadInput, match="no profile 'lazy'; there are: patient"):
+        Policy().with_changes({"profile": "lazy"})
