@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "state": ("flows.cli.replay", "Show the state of each operator at any event of a recording."),
     "stats": ("flows.cli.analysis", "Measure conversations: ours, and recordings from elsewhere."),
     "sql": ("flows.cli.analysis", "Ask DuckDB about sessions: events, turns, overlaps, responses, works."),
+    "report": ("flows.cli.analysis", "Write HTML pages: a timeline with sound for each session, and one for the set."),
     "export": ("flows.cli.files", "Write sessions into files: .mcap, .jsonl, .parquet, .wav."),
     "import": ("flows.cli.files", "Put session files into a timeline."),
     "doctor": (

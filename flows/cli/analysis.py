@@ -210,3 +210,41 @@ def sql(
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
     console = Console(highlight=False)
     console.print(table, soft_wrap=not console.is_terminal)
+
+
+def report(
+    timeline: TimelineOption,
+    triton: TritonOption,
+    where: Where = None,
+    session: SessionOption = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="where the pages go")] = Path(
+        "out/report"
+    ),
+    no_sound: Annotated[
+        bool, typer.Option("--no-sound", help="leave the sound out (smaller pages)")
+    ] = False,
+    jobs: Jobs = None,
+) -> None:
+    """Write HTML pages."""
+    from flows.report.many import write_pages
+
+    wheres = _targets(where, timeline)
+    err = Console(stderr=True)
+    columns = (TextColumn("writing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=len(wheres))
+        result = write_pages(
+            wheres,
+            out,
+            session,
+            not no_sound,
+            jobs or os.cpu_count() or 1,
+            lambda: bar.advance(task),
+        )
+    for error in result.errors:
+        typer.echo(f"venus report: {error}", err=True)
+    if not result.sessions:
+        raise typer.Exit(2)
+    print(f"{len(result.sessions)} session{'s' * (len(result.sessions) != 1)}: {result.front}")
+    if result.errors:
+        raise typer.Exit(2)

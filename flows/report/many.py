@@ -1,0 +1,84 @@
+"""Pages for many recordings: one for each session, in parallel, and a front page over all of them."""
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from flows.analysis.foreign import SUFFIXES
+from flows.analysis.many import read_one
+from flows.analysis.session import Figures
+from flows.report.session_page import write_session
+from flows.report.set_page import write_set
+from flows.session_files import open_any, sessions_on
+from schemas.errors import BadInput, VenusError
+
+
+@dataclass(slots=True)
+class Pages:
+    """What was written."""
+
+    front: Path
+    sessions: list[Figures] = field(default_factory=list)
+    files: list[str | None] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def _write_of(where: str, out: Path, session: str | None, sound: bool) -> Pages:
+    """The pages of one recording."""
+    found = Pages(out)
+    try:
+        if "://" not in where and Path(where).suffix.lower() in SUFFIXES:
+            read = read_one(where)
+            found.errors += [read.error] if read.error else []
+            found.sessions += read.figures
+            found.files += [None] * len(read.figures)
+            return found
+        with open_any(where) as log:
+            names = sessions_on(log)
+            if session is not None and session not in names:
+                raise BadInput(f"{where}: there is no session {session!r} in it")
+            for name in names if session is None else [session]:
+                file = f"{quote(name, safe=' ')}.html"
+                found.sessions.append(write_session(log, name, out / file, sound))
+                found.files.append(file)
+    except VenusError as error:
+        found.errors.append(str(error))
+    return found
+
+
+def write_pages(
+    wheres: Sequence[str],
+    out: Path,
+    session: str | None,
+    sound: bool,
+    workers: int,
+    progress: Callable[[], None],
+) -> Pages:
+    """Write all pages into a folder; `front` is the one to open."""
+    results: dict[int, Pages] = {}
+    if len(wheres) == 1 or workers == 1:
+        for index, where in enumerate(wheres):
+            results[index] = _write_of(where, out, session, sound)
+            progress()
+    else:
+        context = multiprocessing.get_context("forkserver")
+        with ProcessPoolExecutor(min(workers, len(wheres)), mp_context=context) as pool:
+            waiting = {
+                pool.submit(_write_of, w, out, session, sound): i for i, w in enumerate(wheres)
+            }
+            for future in as_completed(waiting):
+                results[waiting[future]] = future.result()
+                progress()
+    everything = Pages(out / "index.html")
+    for index in range(len(wheres)):
+        everything.sessions += results[index].sessions
+        everything.files += results[index].files
+        everything.errors += results[index].errors
+    if len(everything.sessions) == 1 and everything.files[0] is not None:
+        everything.front = out / everything.files[0]
+    elif everything.sessions:
+        write_set(everything.sessions, everything.files, everything.errors, everything.front)
+    return everything
