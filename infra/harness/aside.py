@@ -1,7 +1,8 @@
 """Starts a program that makes room for the conversation and does not outlive the Harness: `python aside.py PID COMMAND…`.
 
 The standard library alone, so that it can be run by its path in any environment. Priority has two parts: niceness, and, for a process
-with a session of its own, the weight of that session's group, without which niceness counts only inside it.
+with a session of its own, the weight of that session's group, without which niceness counts only inside it. What computes also leaves
+one core alone: a process that wakes up on a core where another computes, however humble, waits for the end of its slice.
 """
 
 import ctypes
@@ -20,6 +21,9 @@ def make_room(harness: int, niceness: int) -> bool:
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.nice(niceness)
+        cores = sorted(os.sched_getaffinity(0))
+        if niceness >= COMPUTES and len(cores) > 1:
+            os.sched_setaffinity(0, cores[1:])
     except (AttributeError, OSError):
         pass
     # The kernel takes a change of a group's weight from an ordinary user ten times a second.
