@@ -16,19 +16,20 @@ pytestmark = pytest.mark.flow
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # By its module, whether or not the entry point is installed here.
+    plugin = ["-p", "no:venus", "-p", "flows.testing.plugin"]
     command = [
         sys.executable,
         "-m",
         "pytest",
         "-p",
         "no:cacheprovider",
+        *plugin,
         "-q",
         "--rootdir",
         str(folder),
         *arguments,
     ]
-    if not _installed():
-        command += ["-p", "flows.testing.plugin"]
     return subprocess.run(
         command,
         cwd=folder,
@@ -37,12 +38,6 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
     )
-
-
-def _installed() -> bool:
-    from importlib.metadata import entry_points
-
-    return any(e.name == "venus" for e in entry_points(group="pytest11"))
 
 
 def test_a_folder_of_sessions_becomes_tests(tmp_path: Path) -> None:
