@@ -83,7 +83,7 @@ class SessionProof:
     """Operators whose recorded version is not the present one: name → (recorded, present)."""
     difference: Difference | None = None
     digest: str = ""
-    """Of the derived decisions as they would be written."""
+    """Of the derived decisions as they would be written; empty where nobody asked for it."""
     bytewax_agrees: bool | None = None
 
     @property
@@ -127,6 +127,7 @@ class Proof:
         session: str,
         override: Callable[[Policy], Policy] | None = None,
         on_applied: Callable[[Applied], None] | None = None,
+        digest: bool = False,
     ) -> None:
         self.result = SessionProof(session)
         self.fold = SessionFold(session, override=override, on_recorded=self._recorded)
@@ -135,7 +136,8 @@ class Proof:
         self._seen: set[str] = set()
         self._end_recorded = False
         self._before: deque[Event] = deque(maxlen=CONTEXT)
-        self._digest = Digest()
+        self._digest = Digest() if digest else None
+        """Only where it is compared: writing each decision again takes as long as deriving it."""
         self._on_applied = on_applied
         self._compare = override is None
 
@@ -149,11 +151,12 @@ class Proof:
             self._before.append(step.input)
             if self._on_applied is not None:
                 self._on_applied(step)
-            for decision in step.decisions:
-                self.result.decisions += 1
-                self._digest.add(encode(decision))
-                self._derived.append(decision)
             if step.decisions:
+                self.result.decisions += len(step.decisions)
+                self._derived.extend(step.decisions)
+                if self._digest is not None:
+                    for decision in step.decisions:
+                        self._digest.add(encode(decision))
                 self._match()
 
     def _recorded(self, event: Event) -> None:
@@ -182,7 +185,7 @@ class Proof:
         result, fold = self.result, self.fold
         result.ended = fold.ended
         result.media_us = fold.now
-        result.digest = self._digest.hex()
+        result.digest = "" if self._digest is None else self._digest.hex()
         if fold.config is not None:
             present = operator_versions()
             recorded = fold.config.operators
@@ -232,6 +235,7 @@ def prove(
     *,
     progress: Callable[[int], None] | None = None,
     until: Moment | None = None,
+    digest: bool = True,
 ) -> dict[str, SessionProof]:
     """Replay every session of a timeline (or the one named) by the bare fold; of each only what comes up to `until`.
 
@@ -245,7 +249,7 @@ def prove(
             continue
         proof = proofs.get(name)
         if proof is None:
-            proof = proofs[name] = Proof(name)
+            proof = proofs[name] = Proof(name, digest=digest)
         proof.feed(event)
         if until is not None and until.is_reached(event, proof.fold.now):
             stopped.add(name)
@@ -297,7 +301,7 @@ def prove_both(
     timeline: Any, session: str | None = None, *, progress: Callable[[int], None] | None = None
 ) -> dict[str, SessionProof]:
     """`prove`, and whether the same records through Bytewax give the very same decisions."""
-    results = prove(timeline, session, progress=progress)
+    results = prove(timeline, session, progress=progress, digest=True)
     digests = digests_through_bytewax(timeline, session)
     empty = Digest().hex()
     for name, result in results.items():

@@ -83,7 +83,7 @@ def replay_one(job: Job) -> FileResult:
             if job.through_bytewax and until is None:
                 proofs = prove_both(timeline, job.session)
             else:
-                proofs = prove(timeline, job.session, until=until)
+                proofs = prove(timeline, job.session, until=until, digest=False)
             result.proofs = list(proofs.values())
         if not proofs:
             result.error = f"{job.where}: there is no session in it"

@@ -18,6 +18,8 @@ from schemas.errors import BadInput
 if TYPE_CHECKING:
     from flows.analysis.many import Pooled, Read
 
+FILE_WIDTH = 140
+
 Where = Annotated[
     list[str] | None,
     typer.Argument(
@@ -119,6 +121,8 @@ def stats(
         print(orjson.dumps({"pooled": pooled.as_json()}).decode())
     else:
         console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=FILE_WIDTH)
         if each:
             console.print(_each(sessions))
         show(pooled, console)
