@@ -305,3 +305,23 @@ def test_events_are_those_of_the_records(recorded, tmp_path: Path) -> None:
                 )
             ]
             assert list(file.events(Lane.TIMELINE, session)) == slow
+
+
+def test_an_import_into_any_log_replays_identically(recorded, log_url: str, tmp_path: Path) -> None:
+    """Over memory, SQLite and Kafka."""
+    export(recorded, tmp_path / "x.mcap", Wishes())
+    before = prove(recorded)
+    with open_timeline(log_url) as log:
+        import_file(tmp_path / "x.mcap", log)
+        after = prove(log)
+        assert {n: (p.same, p.digest) for n, p in after.items()} == {
+            n: (True, p.digest) for n, p in before.items()
+        }
+        export(log, tmp_path / "y.mcap", Wishes())
+    with McapTimeline(tmp_path / "y.mcap") as again:
+        for lane in Lane:
+            for name in NAMES:
+                kept = [r[4:] for r in again.scan(lane, again.partition_of(name), 0, name)]
+                assert kept == [
+                    r[4:] for r in recorded.scan(lane, recorded.partition_of(name), 0, name)
+                ]
