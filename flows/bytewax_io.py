@@ -46,7 +46,7 @@ POLL_WITH_EXTRA_S = 0.01
 """How long a poll may wait; shorter where results come from elsewhere too."""
 
 PACE_S = 0.02
-BUSY_PER_S = 700.0
+BUSY_PER_S = 500.0
 """Records a second from which reads are paced by `PACE_S`, and by up to twice that with more of them."""
 
 SELDOM_S = 0.05

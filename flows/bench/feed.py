@@ -1,7 +1,7 @@
 """The load of `venus bench loop`: synthetic devices in a process of their own, and a probe of the bare log.
 
 Each session plays the demo's recorded speech from a place of its own, 100 ms a chunk, in real time; the sessions' chunks are spread over
-the 100 ms as independent devices' would be.
+the 100 ms as those of independent devices behind a gateway would be.
 """
 
 from multiprocessing.synchronize import Event as EventType
@@ -20,6 +20,8 @@ from schemas.record import Lane, Record
 from schemas.session import SessionClosed, SessionOpened
 
 CHUNK_S = 0.1
+SLOTS = 10
+"""Sessions are spread over so many moments of a chunk's length; those of one moment are written together, as a gateway would."""
 RATE = 16_000
 TRACK = Path(__file__).parent.parent / "demo" / "conversation.flac"
 PROBE_SESSION = "bench-probe"
@@ -50,15 +52,21 @@ def feed(url: str, sessions: int, seconds: float, ready: EventType) -> None:
         start = monotonic_s()
         chunks = round(seconds / CHUNK_S)
         for chunk in range(chunks):
-            for i in range(sessions):
-                due = start + (chunk + 1 + i / sessions) * CHUNK_S
+            for slot in range(SLOTS):
+                due = start + (chunk + 1 + slot / SLOTS) * CHUNK_S
                 sleep_s(max(0.0, due - monotonic_s()))
-                at = np.arange(chunk * samples, (chunk + 1) * samples) + shifts[i]
-                pcm = track.take(at, mode="wrap").tobytes()
-                record = _record(
-                    session_name(i), chunk, Pcm(RATE, 1, pcm), round(chunk * CHUNK_S * 1e6)
-                )
-                timeline.append([record], Lane.MEDIA)
+                records = []
+                for i in range(slot, sessions, SLOTS):
+                    at = np.arange(chunk * samples, (chunk + 1) * samples) + shifts[i]
+                    pcm = Pcm(RATE, 1, track.take(at, mode="wrap").tobytes())
+                    records.append(
+                        _record(session_name(i), chunk, pcm, round(chunk * CHUNK_S * 1e6))
+                    )
+                if records:
+                    timeline.append(records, Lane.MEDIA)
+        late = monotonic_s() - start - (chunks + 1) * CHUNK_S
+        if late > 1.0:
+            pass
         end_us = round(chunks * CHUNK_S * 1e6)
         timeline.append(
             [_record(session_name(i), 1, SessionClosed(), end_us) for i in range(sessions)]

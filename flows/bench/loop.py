@@ -10,8 +10,10 @@ import json
 import multiprocessing
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
@@ -19,6 +21,7 @@ import psutil
 
 from flows.bench.feed import CHUNK_S, RATE, feed, probe, session_name, watch_probe
 from flows.replay import prove
+from flows.supervisor import Child
 from infra.clock import monotonic_s, sleep_s
 from infra.timeline import open_timeline
 from schemas.base import WINDOW_SAMPLES
@@ -83,12 +86,7 @@ def run_loop(
 ) -> LoopFigures:
     """One run on an empty timeline; Triton runs already, as process `triton_pid`."""
     open_timeline(url).close()
-    flows = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "flows", "flow", name, "--timeline", url, "--triton", triton_url]
-        )
-        for name in FLOWS
-    }
+    flows = _start_flows(url, triton_url, say)
     context = multiprocessing.get_context("spawn")
     manager = context.Manager()
     ready, stop, trips = context.Event(), context.Event(), manager.list()
@@ -149,6 +147,35 @@ def run_loop(
         round_trip_p99=percentile(list(trips), 99),
         replay_speed=sum(p.media_us for p in proofs.values()) / 1e6 / took,
     )
+
+
+def _start_flows(
+    url: str, triton_url: str, say: Callable[[str], None]
+) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the flows and wait until they read the timeline: what they take to start is not part of the measurement."""
+    children: dict[str, Child] = {}
+    for name in FLOWS:
+        command = [
+            sys.executable,
+            "-m",
+            "flows",
+            "flow",
+            name,
+            "--timeline",
+            url,
+            "--triton",
+            triton_url,
+        ]
+        children[name] = Child(
+            name, command, Path(tempfile.gettempdir()) / f"venus-bench-{name}.log", say
+        )
+        children[name].start()
+    for child in children.values():
+        if not child.ready.wait(60):
+            for other in children.values():
+                other.terminate()
+            raise VenusError(f"the {child.name} flow did not start: {' '.join(child.last_words)}")
+    return {name: child.process for name, child in children.items() if child.process is not None}
 
 
 def decision_latencies(timeline: Any, sessions: int) -> list[float]:
