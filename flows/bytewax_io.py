@@ -106,9 +106,7 @@ class _Partition(StatelessSourcePartition[Any]):
             return self._source.start(self._timeline, mine)
         return {Place(lane, p): 0 for lane in self._source.lanes for p in mine}, ()
 
-    def _reader_of(
-        self, starts: dict[Place, int], wanted: Callable[[Lane], bool]
-    ) -> Reader | None:
+    def _reader_of(self, starts: dict[Place, int], wanted: Callable[[Lane], bool]) -> Reader | None:
         chosen = {place: offset for place, offset in starts.items() if wanted(place.lane)}
         return self._timeline.reader(chosen) if chosen else None
 

@@ -30,8 +30,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "work": ("flows.cli.work", "Delegated works: list, show, cancel, artifacts."),
     "state": ("flows.cli.replay", "Show the state of each operator at any event of a recording."),
     "stats": ("flows.cli.analysis", "Measure conversations: ours, and recordings from elsewhere."),
-    "sql": ("flows.cli.analysis", "Ask DuckDB about sessions: events, turns, overlaps, responses, works."),
-    "report": ("flows.cli.analysis", "Write HTML pages: a timeline with sound for each session, and one for the set."),
+    "sql": (
+        "flows.cli.analysis",
+        "Ask DuckDB about sessions: events, turns, overlaps, responses, works.",
+    ),
+    "report": (
+        "flows.cli.analysis",
+        "Write HTML pages: a timeline with sound for each session, and one for the set.",
+    ),
     "export": ("flows.cli.files", "Write sessions into files: .mcap, .jsonl, .parquet, .wav."),
     "import": ("flows.cli.files", "Put session files into a timeline."),
     "doctor": (

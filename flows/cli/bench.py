@@ -2,8 +2,9 @@
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +12,9 @@ from rich.table import Table
 
 from flows.cli.options import JsonOption
 from schemas.errors import BadInput, VenusError
+
+if TYPE_CHECKING:
+    from flows.bench.loop import LoopFigures
 
 WHAT = ("loop",)
 
@@ -62,19 +66,23 @@ def bench(
         table.add_column(name, justify="left" if name == "log" else "right")
     for f in figures:
         cpu = (f.cpu, f.cpu_perception, f.cpu_conversation, f.cpu_triton)
-        times = (f.latency_p50, f.latency_p99, f.round_trip_p50, f.round_trip_p99, f.round_trips)
-        cells = [*(f"{v:.2f}" for v in cpu), *(f"{v:.1f}" for v in times), f"{f.replay_speed:,.0f}"]
+        latency = (f.latency_p50, f.latency_p99, f.round_trip_p50, f.round_trip_p99, f.round_trips)
+        cells = [*(f"{v:.2f}" for v in cpu), *(f"{v:.1f}" for v in latency)]
+        cells.append(f"{f.replay_speed:,.0f}")
         table.add_row(f.log, str(f.sessions), *cells)
     Console(width=max(120, console.width)).print(table)
 
 
 def _measure(
-    counts: list[int], seconds: float, kafka: str | None, place: Path, say: object
-) -> list:  # type: ignore[type-arg]
+    counts: list[int],
+    seconds: float,
+    kafka: str | None,
+    place: Path,
+    say: Callable[[str], None],
+) -> list["LoopFigures"]:
     from flows.bench.loop import run_loop
     from infra.triton.server import LocalTriton
 
-    assert callable(say)
     figures = []
     with LocalTriton(models=("silero_vad",), log_path=place / "triton.log") as triton:
         for count in counts:
