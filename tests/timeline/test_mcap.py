@@ -328,7 +328,7 @@ def test_an_import_into_any_log_replays_identically(recorded, log_url: str, tmp_
 
 
 def test_a_misspelt_extension_is_no_folder(recorded, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="there are .mcap"):
+    with pytest.raises(BadInput, match=r"there are \.mcap"):
         export(recorded, tmp_path / "x.mcpa", Wishes())
     with pytest.raises(BadInput, match="no session 'nobody'"):
         export(recorded, tmp_path / "x.mcap", Wishes(sessions=("nobody",)))
