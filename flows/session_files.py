@@ -101,6 +101,10 @@ def export(
     chosen = list(wishes.sessions) or there
     if not chosen:
         raise BadInput(f"there are no sessions on {timeline.url}")
+    if to.suffix and folder_format is None and not to.is_dir():
+        format_of(
+            to
+        )  # A folder's name may hold a dot; one that is not there yet is rather a misspelt file.
     one_file = (
         to.suffix.lower().lstrip(".") in FORMATS and folder_format is None and not to.is_dir()
     )
