@@ -53,9 +53,11 @@ class Agenda:
         self._begin(event)
         window: PerceptionWindow = event.data
         hops = len(window.probabilities) if window.probabilities is not None else 3
+        start, awake = window.start_us, self._awake(window.start_us + hops * HOP_US)
         for i in range(hops):
-            end = window.start_us + (i + 1) * HOP_US
-            self.now = max(self.now, end)
+            end = start + (i + 1) * HOP_US
+            if end > self.now:
+                self.now = end
             hop = None
             if stepped:
                 probability = None if window.probabilities is None else window.probabilities[i]
@@ -69,8 +71,14 @@ class Agenda:
                     window.epoch,
                     end_sample,
                 )
-            self._advance(event, hop)
+            if self._advance(event, hop, awake):
+                awake = self._awake(start + hops * HOP_US)
         return self._finish(event)
+
+    def _awake(self, until: int) -> list[tuple[Operator, Any]]:
+        """The operators whose alarm rings by media time `until`, as far as is known now: most sleep through most windows."""
+        until = max(until, self.now)
+        return [pair for pair in self.states if pair[1].alarm <= until]
 
     def run_time(self, event: Event, now: int) -> tuple[Event, ...]:
         """Work off an input that moves time without media (a tick)."""
@@ -78,7 +86,7 @@ class Agenda:
         self.now = max(self.now, now)
         self._offer(event)
         self._drain()
-        self._advance(event, None)
+        self._advance(event, None, self.states)
         return self._finish(event)
 
     def _begin(self, event: Event) -> None:
@@ -94,15 +102,20 @@ class Agenda:
             self._decided.append(self._event("agenda", Decision(data), event))
         return tuple(self._decided)
 
-    def _advance(self, cause: Event, hop: Hop | None) -> None:
+    def _advance(
+        self, cause: Event, hop: Hop | None, operators: list[tuple[Operator, Any]]
+    ) -> bool:
+        """Let time move on for those of `operators` whose alarm has rung; returns whether anything was decided."""
         now = self.now
-        for operator, state in self.states:
+        for operator, state in operators:
             if state.alarm <= now:
                 decisions = operator.advance(state, now, hop)
                 if decisions:
                     self._add(operator, decisions, cause)
-        if self._queue:
-            self._drain()
+        if not self._queue:
+            return False
+        self._drain()
+        return True
 
     def _drain(self) -> None:
         while self._queue:

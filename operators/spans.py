@@ -38,6 +38,7 @@ PROTOCOL_TOKENS = (
 )
 _SKIPPED = frozenset({"<|speak|>", "<|chunk_eos|>", "<unit>", "</unit>"})
 _TOKEN = re.compile("|".join(map(re.escape, PROTOCOL_TOKENS)))
+_FIRST_LETTERS = frozenset(token[0] for token in PROTOCOL_TOKENS)
 _LONGEST = max(map(len, PROTOCOL_TOKENS))
 
 KEPT_PIECES = 16_000
@@ -199,6 +200,8 @@ def public_text(found: Iterable[Found[str]]) -> str:
 def _beginning_of_token(text: str, start: int) -> int:
     """Where the end of `text` could be the beginning of a token."""
     for at in range(max(start, len(text) - _LONGEST + 1), len(text)):
+        if text[at] not in _FIRST_LETTERS:
+            continue
         rest = text[at:]
         if any(token.startswith(rest) for token in PROTOCOL_TOKENS):
             return at
