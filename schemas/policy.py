@@ -65,8 +65,9 @@ class OverlapPolicy(Section):
     interruptible: bool = True
     """False: the assistant finishes what it says; an interruption is recorded and answered after."""
     pause_after: Micros = 200 * MS
-    interrupt_after: Micros = 700 * MS
-    """Speech this long over the assistant interrupts without waiting for its words."""
+    interrupt_after: Micros = 1200 * MS
+    """Speech this long over the assistant interrupts without waiting for its words; until then it is only paused, so that nobody is
+    talked over while "yeah, okay" is being understood."""
     resume_within: Micros = 2 * S
 
 

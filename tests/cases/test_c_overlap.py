@@ -29,9 +29,10 @@ def verdicts(s: Session) -> list[tuple[str, str | None]]:
 
 
 def test_c1_an_interruption_cancels_at_once_and_nothing_of_it_starts_again() -> None:
-    s = speaking("no that is wrong").speak(900)
-    cancelled = s.of("response.cancelled")[0]
-    assert cancelled.mediatime - s.data("overlap.started")[0].start_us <= 800_000
+    s = speaking("no that is wrong").speak(1344)
+    began = s.data("overlap.started")[0].start_us
+    assert s.of("floor.paused")[0].mediatime - began <= 232_000, "it talks on over the user"
+    assert s.of("response.cancelled")[0].mediatime - began <= 1_232_000
     s.silence(4000).close()
     assert not [
         e for e in s.events if e.type == "response.started" and e.data.response == "response-1"
@@ -144,7 +145,7 @@ def test_c22_an_interruption_right_after_the_start_passes() -> None:
     )
     while not s.of("response.started"):
         s.silence(96)
-    s.silence(192).speak(960)
+    s.silence(192).speak(1344)
     assert [d.verdict for d in s.data("overlap.resolved")] == ["interruption"]
 
 

@@ -100,7 +100,7 @@ def test_d11_the_devices_last_word_corrects_what_was_assumed() -> None:
     s = Session(reply=LONG, transcript=lambda r: "what" if r.data.turn == "turn-1" else "no, more")
     s.silence(480).speak(960).silence(2400)
     s.playout = None  # a device whose acknowledgements we write ourselves
-    s.speak(900)
+    s.speak(1344)
     assert s.data("response.cancelled")
     s.observe(PlaybackAck(response="response-1", played_us=600_000, state="cut"))
     amended = s.data("heard.amended")[0]
