@@ -6,7 +6,9 @@ the device's commit), and one decision per turn (`turn.ended`).
     state      what happens                                             →
     -------    ------------------------------------------------------   -----------------------------------------
     idle       speech starts                                            open (turn.started)
-    idle       typed text                                               idle (turn.started, turn.ended)
+    idle       a device offers words that voice activity missed         open, by transcript (turn.started)
+    any        typed text                                               as it was (turn.started, turn.ended of its own)
+    open       no more words for turn.offered_silence, by transcript    settled: transcript
     open       silence reaches endpoint.ask_after                       asked (endpoint.requested, transcript.requested)
     asked      speech resumes                                           open (both requests superseded)
     asked      endpoint says complete; silence ≥ turn.end_silence       settled: complete
@@ -16,24 +18,31 @@ the device's commit), and one decision per turn (`turn.ended`).
     open       turn.longest / media idle / commit / session closed      settled at once
     settled    transcript there, failed, or not needed                  idle (turn.ended)
     settled    no transcript by turn.transcript_deadline                settled (request.timed_out), waits on
+    settled    the same, but the device has offered words               idle (turn.ended)
     settled    turn.watchdog                                            idle (turn.ended without its text)
+
+With `turn.push_to_talk`, silence settles nothing; the device's commit does. Speech within `turn.reopen_within` of a turn that nobody
+has heard an answer to continues it: another turn, which says so (`continues`), and both get one reply. Hops that echo the playback
+are silence, and words that are the assistant's own, or that the policy ignores, are not taken as the user's (`ignored`).
 
 All silence is measured from where the speech fell silent. A transcript is asked anew for the whole unsettled audio of the turn at each
 pause, so that it sees whole sentences; once that grows beyond `COMMIT_AFTER` what has been transcribed stays, and the next begins there.
 """
 
+from typing import Literal
+
+from operators.heard import words
+from operators.offers import is_late, said_from, said_until
+from operators.own_speech import EVENTS as OWN_EVENTS
+from operators.own_speech import is_echo
 from operators.reducer import Decision, Decisions, Hop, Out
-from operators.turn_state import OpenTurn, TurnState
-from schemas.base import SAMPLE_RATE, WINDOW_US
+from operators.turn_requests import ask, resume, supersede
+from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
+from operators.words import is_only, phrases
+from schemas.base import WINDOW_US
 from schemas.envelope import Event
-from schemas.perception import AudioSpan
 from schemas.policy import Policy
-from schemas.transcription import (
-    EndpointRequested,
-    RequestSuperseded,
-    RequestTimedOut,
-    TranscriptRequested,
-)
+from schemas.transcription import RequestTimedOut, TranscriptOffered
 from schemas.turns import (
     EndReason,
     SpeechStarted,
@@ -44,13 +53,11 @@ from schemas.turns import (
     TurnStarted,
 )
 
-COMMIT_AFTER = 15_000_000
-"""Audio beyond which a transcript that has come is final for its part of the turn (the model hears at most 30 s)."""
-
 CLOSED_WAIT = 500_000
 """Time after the close by which its last windows have come, or will not."""
 
-S = 1_000_000
+FORCED = frozenset({"longest", "committed", "closed"})
+"""Reasons that speech which goes on does not take back."""
 
 
 class Turn:
@@ -58,7 +65,7 @@ class Turn:
 
     name = "turn"
     version = 1
-    handles = frozenset(
+    handles = OWN_EVENTS | frozenset(
         {
             "session.configured",
             "session.updated",
@@ -70,6 +77,7 @@ class Turn:
             "transcript.requested",
             "transcript.final",
             "transcript.failed",
+            "transcript.offered",
             "text.input",
             "input.committed",
             "input.muted",
@@ -108,7 +116,11 @@ class Turn:
         state.epoch, state.end_sample, state.heard_until = hop.epoch, hop.end_sample, hop.end_us
         activity = state.activity
         silent_before = activity.silence_start
-        probability = 0.0 if state.muted else hop.probability
+        probability = hop.probability
+        if state.muted or (hop.echo is not None and is_echo(hop, state.policy.echo)):
+            probability = 0.0
+        if hop.echo is not None and state.turn is not None:
+            state.turn.echo = max(state.turn.echo or 0.0, hop.echo)
         transition = activity.step(state.policy.vad, probability, hop.start_us, hop.end_us)
         if transition == "started":
             self._started(state, out)
@@ -130,18 +142,47 @@ class Turn:
             # The turn's samples belong to a format that is gone; end it with what is known of it.
             self._end(state, turn, "media_idle", out)
             turn = None
+        begin_us = max(start - state.policy.vad.pre_roll, state.last_turn_end, 0)
+        begin = max(0, state.end_sample - samples(state.heard_until - begin_us))
         if turn is None:
-            state.count += 1
-            begin_us = max(start - state.policy.vad.pre_roll, state.last_turn_end, 0)
-            begin = max(0, state.end_sample - _samples(state.heard_until - begin_us))
-            turn = state.turn = OpenTurn(f"turn-{state.count}", start, state.epoch, begin, begin_us)
-            out.append(Decision(SpeechStarted(start_us=start), turn.turn))
-            out.append(
-                Decision(TurnStarted(turn=turn.turn, start_us=start, by="speech"), turn.turn)
+            opened: Out = []
+            turn = self._open(state, start, "speech", opened)
+            turn.audio_start, turn.audio_start_us = begin, begin_us
+            last = state.last
+            turn.context_start = (
+                begin if last is None or not self._continues(state, start) else last.context_start
             )
+            out.append(Decision(SpeechStarted(start_us=start), turn.turn))
+            out += opened
             return
         out.append(Decision(SpeechStarted(start_us=start), turn.turn))
+        if turn.by == "transcript":
+            turn.by, turn.audio_start, turn.audio_start_us = "speech", begin, begin_us
+            turn.context_start = begin
         self._resumed(state, turn, out)
+
+    def _open(
+        self, state: TurnState, start: int, by: Literal["speech", "transcript"], out: Out
+    ) -> OpenTurn:
+        state.count += 1
+        name = f"turn-{state.count}"
+        turn = state.turn = OpenTurn(name, start, state.epoch, state.end_sample, start, by)
+        last = state.last
+        continues = last.turn if last is not None and self._continues(state, start) else None
+        data = TurnStarted(turn=name, start_us=start, by=by, continues=continues)
+        out.append(Decision(data, name))
+        return turn
+
+    @staticmethod
+    def _continues(state: TurnState, start: int) -> bool:
+        """Whether what begins at `start` belongs to the turn before."""
+        last = state.last
+        return (
+            last is not None
+            and last.may_continue
+            and last.epoch == state.epoch
+            and start - last.end_us <= state.policy.turn.reopen_within
+        )
 
     def _stopped(self, state: TurnState, at_us: int, out: Out) -> None:
         state.activity.close(at_us)
@@ -149,21 +190,10 @@ class Turn:
             Decision(SpeechStopped(start_us=state.activity.start, end_us=at_us), state.turn_id)
         )
 
-    def _resumed(self, state: TurnState, turn: OpenTurn, out: Out) -> None:
-        """Speech goes on: what was asked about the pause is not wanted any more."""
-        if turn.settled in ("longest", "committed", "closed"):
-            return
-        for request in (turn.endpoint_request, turn.transcript_request):
-            if request is not None:
-                out.append(
-                    Decision(RequestSuperseded(request=request, reason="speech resumed"), turn.turn)
-                )
-        if turn.text is not None and state.end_sample - turn.audio_start > _samples(COMMIT_AFTER):
-            turn.texts.append(turn.text)
-            turn.audio_start, turn.audio_start_us = turn.transcript_end, turn.transcript_end_us
-        turn.asked = turn.held = turn.endpoint_failed = turn.deadline_told = False
-        turn.probability = turn.endpoint_request = turn.transcript_request = turn.text = None
-        turn.settled = None
+    @staticmethod
+    def _resumed(state: TurnState, turn: OpenTurn, out: Out) -> None:
+        if turn.settled not in FORCED:
+            resume(state, turn, out)
 
     def _check(self, state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
         """Work off every deadline that `now` has reached."""
@@ -176,18 +206,29 @@ class Turn:
             if now >= state.closed_at + policy.session.drain:
                 self._end(state, turn, turn.settled or "closed", out)
                 return
-        silent_since = state.silent_since
-        if turn.settled is None and silent_since is not None:
-            # A voice that has just begun may be the turn going on: silence does not grow until it is known.
-            silence = (state.activity.stirring or now) - silent_since
-            if not turn.asked and silence >= policy.endpoint.ask_after:
-                self._ask(state, turn, now, out, endpoint=True)
-            if turn.asked:
-                reason = self._judge(turn, policy, silence)
-                if reason is not None:
-                    turn.settled, turn.settled_at = reason, silent_since
+        if turn.settled is None and not policy.turn.push_to_talk:
+            self._weigh(state, turn, now, out)
         if turn.settled is not None:
             self._conclude(state, turn, turn.settled, now, out)
+
+    def _weigh(self, state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
+        """Weigh the silence so far."""
+        policy, silent_since = state.policy, state.silent_since
+        if silent_since is None:
+            return
+        # A voice that has just begun may be the turn going on: silence does not grow until it is known.
+        silence = (state.activity.stirring or now) - silent_since
+        if turn.by == "transcript":
+            wait = policy.turn.offered_silence
+            if turn.interim:
+                wait = max(wait, policy.turn.transcript_deadline)
+            reason: EndReason | None = "transcript" if silence >= wait else None
+        else:
+            if not turn.asked and silence >= policy.endpoint.ask_after:
+                ask(state, turn, out, endpoint=True)
+            reason = self._judge(turn, policy, silence) if turn.asked else None
+        if reason is not None:
+            turn.settled, turn.settled_at = reason, silent_since
 
     @staticmethod
     def _judge(turn: OpenTurn, policy: Policy, silence: int) -> EndReason | None:
@@ -207,10 +248,10 @@ class Turn:
     ) -> None:
         """The turn is over whatever the models say; only its transcript is awaited."""
         turn.settled, turn.settled_at = reason, state.silent_since or now
-        if reason in ("longest", "committed", "closed"):
+        if reason in FORCED:
             turn.settled_at = now
         if not turn.asked:
-            self._ask(state, turn, now, out, endpoint=False)
+            ask(state, turn, out, endpoint=False)
 
     def _conclude(
         self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: Out
@@ -219,76 +260,72 @@ class Turn:
         waited = now - turn.settled_at
         if turn.transcript_request is None:
             self._end(state, turn, reason, out)
-        elif waited >= policy.watchdog:
-            self._end(state, turn, "watchdog", out)
-        elif waited >= policy.transcript_deadline and not turn.deadline_told:
+            return
+        if waited >= policy.transcript_deadline and not turn.deadline_told:
             turn.deadline_told = True
             data = RequestTimedOut(
                 request=turn.transcript_request, kind="transcript", waited_us=waited
             )
             out.append(Decision(data, turn.turn))
-
-    def _ask(self, state: TurnState, turn: OpenTurn, now: int, out: Out, *, endpoint: bool) -> None:
-        turn.asked = True
-        turn.transcript_end, turn.transcript_end_us = state.end_sample, state.heard_until
-        if endpoint:
-            first = max(
-                turn.audio_start, state.end_sample - _samples(state.policy.endpoint.max_audio)
-            )
-            span = AudioSpan(
-                channel=state.channel,
-                epoch=turn.epoch,
-                first_sample=first,
-                end_sample=state.end_sample,
-            )
-            out.append(Decision(EndpointRequested(turn=turn.turn, audio=span), turn.turn))
-            turn.endpoint_request = ""
-        span = AudioSpan(
-            channel=state.channel,
-            epoch=turn.epoch,
-            first_sample=turn.audio_start,
-            end_sample=state.end_sample,
-        )
-        data = TranscriptRequested(
-            turn=turn.turn, audio=span, start_us=turn.audio_start_us, language=state.language
-        )
-        out.append(Decision(data, turn.turn))
-        turn.transcript_request = ""
+        if turn.deadline_told and turn.offered:
+            self._end(state, turn, reason, out)
+        elif waited >= policy.watchdog:
+            self._end(state, turn, "watchdog", out)
 
     def _end(self, state: TurnState, turn: OpenTurn, reason: EndReason, out: Out) -> None:
         for request in (turn.endpoint_request, turn.transcript_request):
             if request:
-                state.awaited[request] = turn.turn
-        if turn.endpoint_request:
-            out.append(
-                Decision(
-                    RequestSuperseded(request=turn.endpoint_request, reason="turn ended"), turn.turn
-                )
-            )
-        end = state.silent_since
-        end = state.heard_until if end is None else end
-        text = " ".join(part for part in (*turn.texts, turn.text or "") if part)
+                state.await_late(request, turn.turn)
+        supersede(turn, turn.endpoint_request, "turn ended", out)
+        end = state.heard_until if state.silent_since is None else state.silent_since
+        if turn.by == "transcript":
+            end = turn.offered_end
+        end = max(end, turn.start_us)
+        text = turn.words()
+        taken = self._is_the_users(state, text, turn.start_us, turn.echo)
         ended = TurnEnded(
             turn=turn.turn,
             start_us=turn.start_us,
-            end_us=max(end, turn.start_us),
-            text=text,
+            end_us=end,
+            text=text if taken else "",
             reason=reason,
             probability=turn.probability,
             reply=turn.reply,
+            ignored="" if taken else text,
         )
         out.append(Decision(ended, turn.turn))
-        state.turn = None
-        state.last_turn_end = max(end, turn.start_us)
+        state.turn, state.last_turn_end = None, end
+        state.last = LastTurn(
+            turn.turn,
+            turn.start_us,
+            end,
+            max(state.heard_until, end),
+            turn.epoch,
+            turn.context_start,
+            turn.echo,
+            ended.text,
+            bool(ended.text) and turn.reply and reason not in FORCED,
+        )
         if state.activity.active and state.activity.silence_start is None and reason == "longest":
             # The user goes on: the next turn begins where this one was cut.
             state.activity.start = state.heard_until
             self._started(state, out)
 
+    @staticmethod
+    def _is_the_users(state: TurnState, text: str, start: int, echo: float | None) -> bool:
+        if is_only(words(text), phrases(state.policy.turn.ignore_words)):
+            return False
+        return not state.own.is_own(text, start, echo, state.policy.echo)
+
     # --- events
 
     def step(self, state: TurnState, event: Event, now: int) -> Decisions:
         out: Out = []
+        if event.type in OWN_EVENTS:
+            state.own.observe(event, now)
+            if event.type == "response.started" and state.last is not None:
+                state.last.may_continue = False
+            return out
         handler = getattr(self, "_on_" + event.type.replace(".", "_"))
         handler(state, event, now, out)
         return out
@@ -342,11 +379,51 @@ class Turn:
         if turn is None or event.cause != turn.transcript_request:
             late_for = state.awaited.pop(event.cause or "", None)
             if late_for is not None and event.data.text:
-                out.append(Decision(TurnAmended(turn=late_for, text=event.data.text), late_for))
+                self._amend(state, late_for, event.data.text, out)
             return
         turn.transcript_request = None
         turn.text = event.data.text
         self._check(state, turn, now, out)
+
+    def _amend(self, state: TurnState, turn: str, text: str, out: Out) -> None:
+        last = state.last
+        if last is not None and last.turn == turn:
+            if not self._is_the_users(state, text, last.start_us, last.echo):
+                return
+            last.text = text
+        out.append(Decision(TurnAmended(turn=turn, text=text), turn))
+
+    def _on_transcript_offered(self, state: TurnState, event: Event, now: int, out: Out) -> None:
+        data: TranscriptOffered = event.data
+        text, turn = data.text.strip(), state.turn
+        if state.muted or state.closed_at is not None:
+            return
+        if turn is None:
+            turn = self._offered_unheard(state, data, text, now, out)
+            if turn is None:
+                return
+        turn.interim = "" if data.final else text
+        if not text:
+            return
+        if data.final:
+            turn.offered.append(text)
+        turn.offered_at = now
+        turn.offered_end = max(turn.offered_end, said_until(data, now, turn.start_us))
+        self._check(state, turn, now, out)
+
+    def _offered_unheard(
+        self, state: TurnState, data: TranscriptOffered, text: str, now: int, out: Out
+    ) -> OpenTurn | None:
+        """Words where voice activity heard nothing: late ones of the turn before, an echo, or a turn that they open."""
+        last, start = state.last, said_from(data, now, state.last_turn_end)
+        lag = state.policy.turn.transcript_deadline
+        if last is not None and is_late(data, last.end_us, last.ended_at, now, lag):
+            if text and data.final and not last.text:
+                self._amend(state, last.turn, text, out)
+            return None
+        if not text or not self._is_the_users(state, text, start, None):
+            return None
+        return self._open(state, start, "transcript", out)
 
     def _on_transcript_failed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         turn = state.turn
@@ -359,6 +436,8 @@ class Turn:
     def _on_text_input(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.count += 1
         name = f"turn-{state.count}"
+        if state.last is not None:
+            state.last.may_continue = False
         out.append(Decision(TurnStarted(turn=name, start_us=now, by="text"), name))
         ended = TurnEnded(
             turn=name, start_us=now, end_us=now, text=event.data.text.strip(), reason="text"
@@ -384,7 +463,3 @@ class Turn:
 
     def _on_input_unmuted(self, state: TurnState, event: Event, now: int, out: Out) -> None:
         state.muted = False
-
-
-def _samples(duration_us: int) -> int:
-    return duration_us * SAMPLE_RATE // S

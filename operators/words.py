@@ -1,5 +1,6 @@
 """Word lists by language: acknowledgements, words that stop, words that correct. Data, not logic; extend freely."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from operators.heard import words
@@ -8,35 +9,44 @@ from operators.heard import words
 class WordLists(NamedTuple):
     """Each entry is a phrase as the words that `operators.heard.words` gives."""
 
-    acknowledgements: frozenset[str]
-    """Single words which, alone or together, only say "I am listening"."""
+    acknowledgements: tuple[tuple[str, ...], ...]
+    """Phrases which, alone or together, only say "I am listening"."""
     stops: tuple[tuple[str, ...], ...]
     """Phrases that, at the beginning, mean: be quiet."""
     repairs: tuple[tuple[str, ...], ...]
     """Phrases that, at the beginning, correct what was said."""
+    asides: tuple[tuple[str, ...], ...] = ()
+    """Phrases that, at the beginning, speak to somebody else in the room."""
+
+
+def phrases(texts: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Phrases as the words that they consist of."""
+    return tuple(tuple(words(text)) for text in texts if words(text))
 
 
 def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(words(phrase)) for phrase in text.split("|"))
+    return phrases(text.split("|"))
 
 
 ENGLISH = WordLists(
-    acknowledgements=frozenset(
-        word
-        for phrase in _phrases(
-            "mhm|mm|mmm|mmhmm|hmm|hm|uh|huh|uhhuh|um|yeah|yep|yes|yup|ok|okay|right|sure|aha|ah|oh|i see|wow|good|great|cool"
-        )
-        for word in phrase
+    acknowledgements=_phrases(
+        "mhm|mm|mmm|mmhmm|mm-hmm|hmm|hm|uh|huh|uhhuh|uh-huh|um|yeah|yep|yes|yup|ok|okay|right|alright|all right|sure|exactly"
+        "|aha|ah|oh|i see|got it|wow|good|great|cool"
     ),
     stops=_phrases(
         "stop|wait|hold on|be quiet|quiet|shut up|enough|pause|one moment|hang on|never mind|cancel"
     ),
     repairs=_phrases("no|actually|i mean|i meant|sorry|not that|wrong|rather"),
+    asides=_phrases(
+        "not you|i wasn't talking to you|i'm on the phone|i am on the phone|i'm on a call|i am on a call|i'm talking to the"
+        "|i am talking to the|it's just the|i'll be right there|i'll be there"
+    ),
 )
 CHINESE = WordLists(
-    acknowledgements=frozenset("嗯哦啊对是好的呢哈喔行"),
+    acknowledgements=_phrases("嗯|哦|啊|对|是|好|的|呢|哈|喔|行|知道了|明白"),
     stops=_phrases("停|等一下|等等|别说了|安静|够了|打住"),
     repairs=_phrases("不是|不对|不|我是说|错了"),
+    asides=_phrases("不是跟你说|没跟你说|我在打电话|我马上来"),
 )
 LISTS = {"en": ENGLISH, "zh": CHINESE}
 
@@ -46,17 +56,22 @@ def lists_for(language: str) -> WordLists:
     return LISTS.get(language[:2].lower(), ENGLISH)
 
 
-def starts_with(said: list[str], phrases: tuple[tuple[str, ...], ...]) -> bool:
+def starts_with(said: list[str], openings: tuple[tuple[str, ...], ...]) -> bool:
     """Whether what was said begins with one of the phrases."""
-    return any(tuple(said[: len(phrase)]) == phrase for phrase in phrases)
+    return any(tuple(said[: len(phrase)]) == phrase for phrase in openings)
 
 
-def is_only(said: list[str], phrases: tuple[tuple[str, ...], ...]) -> bool:
-    """Whether what was said is nothing but such phrases, one after the other."""
+def without_leading(said: list[str], leading: tuple[tuple[str, ...], ...]) -> list[str]:
+    """What was said after such phrases at its beginning."""
     rest = said
     while rest:
-        length = max((len(p) for p in phrases if tuple(rest[: len(p)]) == p), default=0)
+        length = max((len(p) for p in leading if tuple(rest[: len(p)]) == p), default=0)
         if length == 0:
-            return False
+            break
         rest = rest[length:]
-    return bool(said)
+    return rest
+
+
+def is_only(said: list[str], allowed: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether what was said is nothing but such phrases, one after the other."""
+    return bool(said) and not without_leading(said, allowed)

@@ -1,6 +1,7 @@
 """Proactive speech: somebody asks for the floor with a text, and the text is spoken at an eligible moment, never over the user.
 
-    floor.requested    decision of whoever wants to speak (deliver: a result; a prompt; …)
+    say.requested      observation: somebody outside (an application, a frontend) wants something said
+    floor.requested    decision of whoever wants to speak (deliver: a result; idle: a prompt; floor: what was asked for outside)
     response.prepared  decision of respond: this response speaks that text; nothing is asked of the language model
     floor.withdrawn    decision of whoever asked, or of respond when the session closes: it is not wanted any more
 
@@ -11,7 +12,22 @@ from typing import Literal
 
 from schemas.base import Data, Kind, Writer, event
 
-Purpose = Literal["holding", "delivery", "answer", "progress", "prompt"]
+Purpose = Literal["holding", "delivery", "answer", "progress", "prompt", "say"]
+Urgency = Literal["normal", "high"]
+
+
+@event("say.requested", Kind.OBSERVATION, Writer.DEVICE)
+class SayRequested(Data):
+    """Say this at the next eligible moment, once. `response.prepared` names the request, and that response's end says what became
+    of it; `floor.withdrawn` says that it was not said."""
+
+    request: str
+    """The asker's name for it, unique within the session; repeats of a name are one request."""
+    text: str
+    urgency: Urgency = "normal"
+    """`high`: as soon as nobody speaks, without waiting for a silence."""
+    interruptible: bool = True
+    """False: it is finished whatever is said; that is answered after."""
 
 
 @event("floor.requested", Kind.DECISION, Writer.CONVERSATION)
@@ -24,6 +40,7 @@ class FloorRequested(Data):
     purpose: Purpose
     turn: str | None = None
     """The turn that it answers, if any."""
+    interruptible: bool = True
 
 
 @event("floor.withdrawn", Kind.DECISION, Writer.CONVERSATION)
@@ -42,3 +59,4 @@ class ResponsePrepared(Data):
     """The `floor.requested` that it speaks."""
     text: str
     turn: str | None = None
+    interruptible: bool = True

@@ -7,7 +7,7 @@ silence act at the end of the first hop (32 ms) that reaches them. Operators rea
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from schemas.base import Micros
 from schemas.errors import BadInput
@@ -17,6 +17,11 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 MS = 1_000
 S = 1_000_000
+
+
+def _listed(value: object) -> object:
+    """Phrases may be written as one text, separated by commas."""
+    return [p.strip() for p in value.split(",") if p.strip()] if isinstance(value, str) else value
 
 
 class Section(BaseModel):
@@ -57,6 +62,14 @@ class TurnPolicy(Section):
     media_idle: Micros = 1 * S
     """Time without any media that closes an open speech."""
     longest: Micros = 60 * S
+    reopen_within: Micros = 2 * S
+    """Speech this soon after a turn that nobody has heard an answer to continues it; 0: never."""
+    offered_silence: Micros = 800 * MS
+    """Time after the last offered transcript that ends a turn of which voice activity knows nothing."""
+    push_to_talk: bool = False
+    """True: silence ends no turn; the device's commit does."""
+    ignore_words: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Phrases; what consists of nothing else is not taken as said."""
 
 
 class OverlapPolicy(Section):
@@ -69,6 +82,56 @@ class OverlapPolicy(Section):
     """Speech this long over the assistant interrupts without waiting for its words; until then it is only paused, so that nobody is
     talked over while "yeah, okay" is being understood."""
     resume_within: Micros = 2 * S
+    min_words: Annotated[int, Field(ge=1, le=50)] = 1
+    """Fewer words than these, in one utterance, do not interrupt unless they stop or correct; they are answered after."""
+    side_talk_drop: Annotated[float, Field(ge=0.0, le=100.0)] = 15.0
+    """A voice so many dB below the user's usual level does not speak to the assistant; 0: never judged by level."""
+    backchannel_model: bool = False
+    """Whether a learned classifier is asked about words that the rules do not know for sure."""
+    backchannel_within: Micros = 400 * MS
+    """Time for its answer; then the rules decide."""
+    backchannel_threshold: Probability = 0.5
+
+
+class EchoPolicy(Section):
+    """The assistant's own speech in the microphone: neither an interruption nor a turn."""
+
+    threshold: Probability = 0.6
+    """Correlation of a window with what was played from which on its hops are not the user's voice; 1: no guard by sound."""
+    clear: Probability = 0.25
+    """A turn with no window above this is certainly not an echo, whatever its words."""
+    least_words: Annotated[int, Field(ge=1)] = 3
+    match: Probability = 0.6
+    """Share of a transcript's pairs of words that the assistant has just said too, from which on it is the assistant's."""
+    tail: Micros = 400 * MS
+    """Time after the end of playback in which speech may still be its echo."""
+
+
+class FloorPolicy(Section):
+    """When something may be said that answers no turn (asked for by `say.requested`)."""
+
+    silence: Micros = 800 * MS
+    """Silence of both sides, falling to …"""
+    silence_least: Micros = 250 * MS
+    """… this, …"""
+    silence_decay: Micros = 8 * S
+    """… while the request waits so long."""
+    freshness: Micros = 60 * S
+    """A request older than this is withdrawn."""
+    tries: Annotated[int, Field(ge=1, le=10)] = 3
+    """Times it is asked for, as long as nothing of it was heard."""
+    most: Annotated[int, Field(ge=1, le=64)] = 16
+    """Requests that may wait; beyond, the oldest is withdrawn."""
+
+
+class IdlePolicy(Section):
+    """What silence of both sides means; counted from the end of playback. 0 switches off."""
+
+    away_after: Micros = 0
+    prompt_after: Micros = 0
+    prompt_text: str = "Are you still there?"
+    prompts_most: Annotated[int, Field(ge=1, le=10)] = 2
+    """Prompts until the user says something."""
 
 
 class ResponsePolicy(Section):
@@ -89,6 +152,7 @@ class LatencyPolicy(Section):
 
     endpoint: Micros = 60 * MS
     transcript: Micros = 300 * MS
+    backchannel: Micros = 100 * MS
     generate: Micros = 400 * MS
     speak: Micros = 250 * MS
     work: Micros = 8 * S
@@ -132,6 +196,9 @@ class Policy(Section):
     endpoint: EndpointPolicy = EndpointPolicy()
     turn: TurnPolicy = TurnPolicy()
     overlap: OverlapPolicy = OverlapPolicy()
+    echo: EchoPolicy = EchoPolicy()
+    floor: FloorPolicy = FloorPolicy()
+    idle: IdlePolicy = IdlePolicy()
     response: ResponsePolicy = ResponsePolicy()
     latency: LatencyPolicy = LatencyPolicy()
     playback: PlaybackPolicy = PlaybackPolicy()

@@ -5,6 +5,7 @@ from typing import Any
 from schemas import (
     delegation,
     floor,
+    idle,
     media,
     perception,
     responses,
@@ -15,7 +16,18 @@ from schemas import (
 )
 from schemas.base import REGISTERED, Kind
 
-GROUPS = (session, media, perception, transcription, turns, responses, floor, delegation, work)
+GROUPS = (
+    session,
+    media,
+    perception,
+    transcription,
+    turns,
+    responses,
+    floor,
+    idle,
+    delegation,
+    work,
+)
 """The modules that define event types, in the order in which the documents list them."""
 
 MODELS: dict[str, type[Any]] = REGISTERED
@@ -30,6 +42,7 @@ PCM_TYPES = frozenset({"media.audio", "response.speech"})
 REQUESTS: dict[str, str] = {
     "endpoint.requested": "endpoint",
     "transcript.requested": "transcript",
+    "backchannel.requested": "backchannel",
     "response.requested": "generate",
     "speech.requested": "speak",
     "work.queued": "work",
@@ -41,6 +54,8 @@ TERMINALS: dict[str, str] = {
     "endpoint.failed": "endpoint",
     "transcript.final": "transcript",
     "transcript.failed": "transcript",
+    "backchannel.predicted": "backchannel",
+    "backchannel.failed": "backchannel",
     "generation.completed": "generate",
     "generation.failed": "generate",
     "speech.completed": "speak",

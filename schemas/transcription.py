@@ -75,6 +75,49 @@ class TranscriptFailed(Data):
     message: str = ""
 
 
+@event("transcript.offered", Kind.OBSERVATION, Writer.DEVICE)
+class TranscriptOffered(Data):
+    """What a device's or a full-duplex model's own recognition heard, unasked: a proposal like any other.
+
+    Where voice activity missed the speech it starts a turn; within a turn it stands in for a transcript that does not come.
+    """
+
+    text: str
+    final: bool = True
+    """False: an interim text, replaced by the next one."""
+    start_us: int | None = None
+    end_us: int | None = None
+    """Media time of the words, if the device knows; without it they count as said just now."""
+
+
+@event("backchannel.requested", Kind.DECISION, Writer.CONVERSATION)
+class BackchannelRequested(Data):
+    """Is this, said over the assistant, a mere acknowledgement? Asked only where `overlap.backchannel_model` is on."""
+
+    overlap: str
+    response: str
+    text: str
+    assistant: str
+    """The last words of the assistant that had been heard."""
+    speech_us: int
+    language: str = "en"
+    attempt: int = 1
+
+
+@event("backchannel.predicted", Kind.OUTCOME, Writer.INFERENCE)
+class BackchannelPredicted(Data):
+    overlap: str
+    probability: float
+    """Of being a backchannel."""
+
+
+@event("backchannel.failed", Kind.OUTCOME, Writer.INFERENCE)
+class BackchannelFailed(Data):
+    overlap: str
+    reason: FailureReason
+    message: str = ""
+
+
 @event("request.superseded", Kind.DECISION, Writer.CONVERSATION)
 class RequestSuperseded(Data):
     """A request whose answer is not wanted any more: whoever works on it may stop."""

@@ -14,6 +14,7 @@ EndReason = Literal[
     "committed",
     "text",
     "closed",
+    "transcript",
 ]
 
 
@@ -37,6 +38,8 @@ class TurnStarted(Data):
     turn: str
     start_us: int
     by: Literal["speech", "transcript", "text"]
+    continues: str | None = None
+    """The turn before, if nobody has heard an answer to it: both are one utterance and get one reply."""
 
 
 @event("turn.held", Kind.DECISION, Writer.CONVERSATION)
@@ -62,6 +65,8 @@ class TurnEnded(Data):
     probability: float | None = None
     """The endpoint model's answer about this very pause, None if there was none."""
     reply: bool = True
+    ignored: str = ""
+    """Words that were heard but not taken as the user's: the assistant's own, or words that the policy ignores."""
 
 
 @event("turn.amended", Kind.DECISION, Writer.CONVERSATION)
@@ -103,7 +108,7 @@ class OverlapResolved(Data):
 
     overlap: str
     response: str
-    verdict: Literal["interruption", "backchannel", "side_talk", "noise", "inconclusive"]
+    verdict: Literal["interruption", "backchannel", "side_talk", "noise", "echo", "inconclusive"]
     kind: Literal["stop", "repair", "redirect"] | None = None
     evidence: str
     confidence: float
