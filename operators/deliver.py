@@ -22,6 +22,8 @@ that a work has begun, still runs, was cancelled or refused. Everything is asked
 from typing import Any, Literal
 
 from operators.delivery import DeliverState, Delivery, Ready
+from operators.floor import EVENTS as FLOOR_EVENTS
+from operators.floor import needed_silence
 from operators.intents import read_turn
 from operators.polish import apology, polish
 from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop
@@ -39,27 +41,22 @@ class Deliver:
 
     name = "deliver"
     version = 1
-    handles = WORK_EVENTS | {
-        "session.configured",
-        "session.updated",
-        "session.closed",
-        "session.timed_out",
-        "speech.started",
-        "speech.stopped",
-        "turn.started",
-        "turn.ended",
-        "delegate.captured",
-        "delegate.refused",
-        "response.requested",
-        "response.prepared",
-        "response.started",
-        "response.speech",
-        "response.ended",
-        "response.failed",
-        "response.cancelled",
-        "playback.ack",
-        "floor.withdrawn",
-    }
+    handles = (
+        WORK_EVENTS
+        | FLOOR_EVENTS
+        | {
+            "session.configured",
+            "session.updated",
+            "session.closed",
+            "session.timed_out",
+            "delegate.captured",
+            "delegate.refused",
+            "response.started",
+            "response.speech",
+            "playback.ack",
+            "floor.withdrawn",
+        }
+    )
 
     def initial(self, session: str) -> DeliverState:
         return DeliverState()
@@ -82,15 +79,14 @@ class Deliver:
 
     @staticmethod
     def _eligible(state: DeliverState, now: int) -> bool:
-        if state.closed or state.voice or state.turn_open or state.responses:
+        if state.closed or not state.floor.free:
             return False
         work = state.policy.work
         needed = work.silence_least
         if not any(r.asked for r in state.ready):
-            waited = min(now - state.ready[0].since_us, work.silence_decay)
-            fall = max(0, work.silence - work.silence_least)
-            needed += fall - fall * waited // max(1, work.silence_decay)
-        return now - state.quiet_us >= needed
+            waited = now - state.ready[0].since_us
+            needed = needed_silence(waited, work.silence, work.silence_least, work.silence_decay)
+        return state.floor.silence(now) >= needed
 
     def _ask(self, state: DeliverState, now: int, out: list[Decision]) -> None:
         results, state.ready = state.ready, []
@@ -127,15 +123,17 @@ class Deliver:
 
     def step(self, state: DeliverState, event: Event, now: int) -> Decisions:
         out: list[Decision] = []
+        if event.type in FLOOR_EVENTS:
+            state.floor.observe(event, now)
         if event.type in WORK_EVENTS:
             changed = state.book.observe(event, now)
             if changed is not None:
                 self._work(state, changed, event, now, out)
-        elif event.type.startswith(("session.", "speech.", "turn.")):
+        elif event.type.startswith(("session.", "turn.ended")):
             self._situation(state, event, now, out)
         elif event.type.startswith("delegate."):
             self._delegated(state, event, out)
-        else:
+        elif not event.type.startswith(("speech.", "turn.")):
             self._response(state, event, now, out)
         self._set_alarm(state)
         return out
@@ -149,16 +147,8 @@ class Deliver:
                 state.policy = state.policy.with_accepted(data.policy)
             case "session.closed" | "session.timed_out":
                 self._close(state, out)
-            case "speech.started":
-                state.voice = True
-            case "speech.stopped":
-                state.voice, state.quiet_us = False, max(state.quiet_us, data.end_us)
-            case "turn.started":
-                state.turn_open = True
-            case "turn.ended":
-                state.turn_open, state.quiet_us = False, max(state.quiet_us, data.end_us)
-                if data.reply and data.text:
-                    self._asked(state, data, now, out)
+            case "turn.ended" if data.reply and data.text:
+                self._asked(state, data, now, out)
 
     def _close(self, state: DeliverState, out: list[Decision]) -> None:
         state.closed = True
@@ -180,7 +170,7 @@ class Deliver:
                 self._say(state, (rule.say if rule else "") or policy.holding, "holding", out)
             case "work.progress" if policy.tell_progress and not work.untold and not state.ready:
                 text = polish(event.data.text, 1, 160)
-                if text and not (state.voice or state.turn_open or state.responses):
+                if text and state.floor.free:
                     self._say(state, text, "progress", out)
             case "work.cancelling":
                 self._drop(state, work, out)
@@ -291,10 +281,7 @@ class Deliver:
         )
         ours = current is not None and name is not None and name == current.response
         match event.type:
-            case "response.requested":
-                state.responses.add(data.response)
             case "response.prepared":
-                state.responses.add(data.response)
                 if current is not None and current.delivery in data.requests:
                     current.response = data.response
             case "floor.withdrawn":
@@ -310,8 +297,6 @@ class Deliver:
                 if current.over and current.played_us + 1_000 >= current.speech_us:
                     self._delivered(state, current, current.played_us, out)
             case "response.ended" | "response.failed" | "response.cancelled":
-                state.responses.discard(data.response)
-                state.quiet_us = max(state.quiet_us, now)
                 silent_span = data.response in state.spans and not data.heard_text
                 state.spans.discard(data.response)
                 if silent_span and event.type == "response.failed":

@@ -1,7 +1,8 @@
-"""What `operators.deliver` knows: results that wait, the one delivery that is under way, and who speaks."""
+"""What `operators.deliver` knows: results that wait, the one delivery that is under way, and who has the floor."""
 
 from dataclasses import dataclass, field
 
+from operators.floor import Floor
 from operators.reducer import NEVER
 from operators.works import WorkBook
 from schemas.policy import Policy
@@ -39,11 +40,7 @@ class DeliverState:
     policy: Policy = field(default_factory=Policy)
     language: str = "en"
     book: WorkBook = field(default_factory=WorkBook)
-    voice: bool = False
-    turn_open: bool = False
-    responses: set[str] = field(default_factory=set)
-    quiet_us: int = 0
-    """Since when neither side has spoken."""
+    floor: Floor = field(default_factory=Floor)
     ready: list[Ready] = field(default_factory=list)
     current: Delivery | None = None
     tries: dict[str, int] = field(default_factory=dict)

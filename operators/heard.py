@@ -41,7 +41,9 @@ def heard_text(sentences: list[Sentence], played_us: int) -> str:
     heard: list[str] = []
     left = played_us
     for text, duration, complete in sentences:
-        if duration == 0 and not complete:
+        if duration == 0:
+            if complete:
+                continue  # its synthesis gave no sound, so nobody has heard it
             break
         if complete and left >= duration:
             heard.append(text)

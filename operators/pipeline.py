@@ -3,10 +3,12 @@
 from operators.capture import Capture
 from operators.deliver import Deliver
 from operators.dispatch import Dispatch
+from operators.idle import Idle
 from operators.interrupt import Interrupt
 from operators.lifecycle import Lifecycle
 from operators.reducer import Operator
 from operators.respond import Respond
+from operators.say import Say
 from operators.turn import Turn
 
 OPERATORS: tuple[Operator, ...] = (
@@ -16,6 +18,8 @@ OPERATORS: tuple[Operator, ...] = (
     Capture(),
     Dispatch(),
     Deliver(),
+    Say(),
+    Idle(),
     Lifecycle(),
 )
 

@@ -117,12 +117,12 @@ class Respond:
                 state.floor.append(data)
             case "floor.withdrawn":
                 state.floor = [f for f in state.floor if f.request != data.request]
-            case "turn.started":
+            case "turn.started" if data.by != "text":
                 state.turn_open = True
                 state.turn = data.turn
                 state.cut_off = False
             case "turn.ended":
-                state.turn_open = False
+                state.turn_open = state.turn_open and data.reason == "text"
                 self._turn_ended(state, data)
             case "turn.amended":
                 state.amend(data.turn, data.text)
@@ -312,9 +312,13 @@ class Respond:
 
     def _prepare(self, state: RespondState, now: int, out: Out) -> None:
         """Speak what somebody has asked the floor for: all that wait for the same purpose, each sentence once."""
-        purpose = state.floor[0].purpose
-        taken = [f for f in state.floor if f.purpose == purpose]
-        state.floor = [f for f in state.floor if f.purpose != purpose]
+        first = state.floor[0]
+        taken = [
+            f
+            for f in state.floor
+            if (f.purpose, f.interruptible) == (first.purpose, first.interruptible)
+        ]
+        state.floor = [f for f in state.floor if f not in taken]
         text = " ".join(dict.fromkeys(f.text for f in taken))
         state.count += 1
         name = f"response-{state.count}"
@@ -325,7 +329,12 @@ class Respond:
         state.active = active
         requests = tuple(f.request for f in taken)
         data = ResponsePrepared(
-            response=name, epoch=state.epoch, requests=requests, text=text, turn=active.turn
+            response=name,
+            epoch=state.epoch,
+            requests=requests,
+            text=text,
+            turn=active.turn,
+            interruptible=first.interruptible,
         )
         out.append(Decision(data, name))
         self._speak_sentences(active, True, out)

@@ -31,17 +31,14 @@ pause, so that it sees whole sentences; once that grows beyond `COMMIT_AFTER` wh
 
 from typing import Literal
 
-from operators.heard import words
 from operators.offers import is_late, said_from, said_until
 from operators.own_speech import EVENTS as OWN_EVENTS
 from operators.own_speech import is_echo
 from operators.reducer import Decision, Decisions, Hop, Out
 from operators.turn_requests import ask, resume, supersede
+from operators.turn_silence import continued, is_the_users, media_over, weigh
 from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
-from operators.words import is_only, phrases
-from schemas.base import WINDOW_US
 from schemas.envelope import Event
-from schemas.policy import Policy
 from schemas.transcription import RequestTimedOut, TranscriptOffered
 from schemas.turns import (
     EndReason,
@@ -52,9 +49,6 @@ from schemas.turns import (
     TurnHeld,
     TurnStarted,
 )
-
-CLOSED_WAIT = 500_000
-"""Time after the close by which its last windows have come, or will not."""
 
 FORCED = frozenset({"longest", "committed", "closed"})
 """Reasons that speech which goes on does not take back."""
@@ -96,19 +90,11 @@ class Turn:
             self._hear(state, hop, out)
         elif state.activity.active and now - state.heard_until >= state.policy.turn.media_idle:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
-        if state.activity.active and state.closed_at is not None and self._media_over(state, now):
+        if state.activity.active and state.closed_at is not None and media_over(state, now):
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
         if state.turn is not None:
             self._check(state, state.turn, max(now, state.heard_until), out)
         return out
-
-    @staticmethod
-    def _media_over(state: TurnState, now: int) -> bool:
-        """Whether all that was said before the close has been heard: its last windows come after it in a live session."""
-        closed = state.closed_at
-        return closed is not None and (
-            state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT
-        )
 
     def _hear(self, state: TurnState, hop: Hop, out: Out) -> None:
         if hop.epoch != state.epoch and state.activity.active:
@@ -148,10 +134,8 @@ class Turn:
             opened: Out = []
             turn = self._open(state, start, "speech", opened)
             turn.audio_start, turn.audio_start_us = begin, begin_us
-            last = state.last
-            turn.context_start = (
-                begin if last is None or not self._continues(state, start) else last.context_start
-            )
+            last = continued(state, start)
+            turn.context_start = begin if last is None else last.context_start
             out.append(Decision(SpeechStarted(start_us=start), turn.turn))
             out += opened
             return
@@ -167,22 +151,11 @@ class Turn:
         state.count += 1
         name = f"turn-{state.count}"
         turn = state.turn = OpenTurn(name, start, state.epoch, state.end_sample, start, by)
-        last = state.last
-        continues = last.turn if last is not None and self._continues(state, start) else None
-        data = TurnStarted(turn=name, start_us=start, by=by, continues=continues)
+        last = continued(state, start)
+        before = None if last is None else last.turn
+        data = TurnStarted(turn=name, start_us=start, by=by, continues=before)
         out.append(Decision(data, name))
         return turn
-
-    @staticmethod
-    def _continues(state: TurnState, start: int) -> bool:
-        """Whether what begins at `start` belongs to the turn before."""
-        last = state.last
-        return (
-            last is not None
-            and last.may_continue
-            and last.epoch == state.epoch
-            and start - last.end_us <= state.policy.turn.reopen_within
-        )
 
     def _stopped(self, state: TurnState, at_us: int, out: Out) -> None:
         state.activity.close(at_us)
@@ -201,47 +174,15 @@ class Turn:
         if turn.settled is None and now - turn.start_us >= policy.turn.longest:
             self._settle(state, turn, "longest", now, out)
         if state.closed_at is not None:
-            if turn.settled is None and self._media_over(state, now):
+            if turn.settled is None and media_over(state, now):
                 self._settle(state, turn, "closed", now, out)
             if now >= state.closed_at + policy.session.drain:
                 self._end(state, turn, turn.settled or "closed", out)
                 return
         if turn.settled is None and not policy.turn.push_to_talk:
-            self._weigh(state, turn, now, out)
+            weigh(state, turn, now, out)
         if turn.settled is not None:
             self._conclude(state, turn, turn.settled, now, out)
-
-    def _weigh(self, state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
-        """Weigh the silence so far."""
-        policy, silent_since = state.policy, state.silent_since
-        if silent_since is None:
-            return
-        # A voice that has just begun may be the turn going on: silence does not grow until it is known.
-        silence = (state.activity.stirring or now) - silent_since
-        if turn.by == "transcript":
-            wait = policy.turn.offered_silence
-            if turn.interim:
-                wait = max(wait, policy.turn.transcript_deadline)
-            reason: EndReason | None = "transcript" if silence >= wait else None
-        else:
-            if not turn.asked and silence >= policy.endpoint.ask_after:
-                ask(state, turn, out, endpoint=True)
-            reason = self._judge(turn, policy, silence) if turn.asked else None
-        if reason is not None:
-            turn.settled, turn.settled_at = reason, silent_since
-
-    @staticmethod
-    def _judge(turn: OpenTurn, policy: Policy, silence: int) -> EndReason | None:
-        """Whether a turn that has been silent for so long is over, and why."""
-        if silence < policy.turn.end_silence:
-            return None
-        if turn.probability is not None:
-            if turn.probability > policy.endpoint.threshold:
-                return "complete"
-            return "hold_expired" if silence >= policy.turn.hold_max else None
-        if turn.endpoint_failed or silence >= policy.endpoint.give_up_after:
-            return "no_prediction"
-        return None
 
     def _settle(
         self, state: TurnState, turn: OpenTurn, reason: EndReason, now: int, out: Out
@@ -282,7 +223,7 @@ class Turn:
             end = turn.offered_end
         end = max(end, turn.start_us)
         text = turn.words()
-        taken = self._is_the_users(state, text, turn.start_us, turn.echo)
+        taken = is_the_users(state, text, turn.start_us, turn.echo)
         ended = TurnEnded(
             turn=turn.turn,
             start_us=turn.start_us,
@@ -310,12 +251,6 @@ class Turn:
             # The user goes on: the next turn begins where this one was cut.
             state.activity.start = state.heard_until
             self._started(state, out)
-
-    @staticmethod
-    def _is_the_users(state: TurnState, text: str, start: int, echo: float | None) -> bool:
-        if is_only(words(text), phrases(state.policy.turn.ignore_words)):
-            return False
-        return not state.own.is_own(text, start, echo, state.policy.echo)
 
     # --- events
 
@@ -388,7 +323,7 @@ class Turn:
     def _amend(self, state: TurnState, turn: str, text: str, out: Out) -> None:
         last = state.last
         if last is not None and last.turn == turn:
-            if not self._is_the_users(state, text, last.start_us, last.echo):
+            if not is_the_users(state, text, last.start_us, last.echo):
                 return
             last.text = text
         out.append(Decision(TurnAmended(turn=turn, text=text), turn))
@@ -421,7 +356,7 @@ class Turn:
             if text and data.final and not last.text:
                 self._amend(state, last.turn, text, out)
             return None
-        if not text or not self._is_the_users(state, text, start, None):
+        if not text or not is_the_users(state, text, start, None):
             return None
         return self._open(state, start, "transcript", out)
 

@@ -18,8 +18,8 @@ Urgency = Literal["normal", "high"]
 
 @event("say.requested", Kind.OBSERVATION, Writer.DEVICE)
 class SayRequested(Data):
-    """Say this at the next eligible moment, once. `response.prepared` names the request, and that response's end says what became
-    of it; `floor.withdrawn` says that it was not said."""
+    """Say this at the next eligible moment, once. The `response.prepared` whose `requests` hold `say:<request>` speaks it, and that
+    response's end says what became of it; `floor.withdrawn` says that it was not said."""
 
     request: str
     """The asker's name for it, unique within the session; repeats of a name are one request."""

@@ -1,0 +1,69 @@
+"""What silence says about a turn: whether it goes on, is over, or continues the one before; and whose words it holds."""
+
+from operators.heard import words
+from operators.reducer import Out
+from operators.turn_requests import ask
+from operators.turn_state import LastTurn, OpenTurn, TurnState
+from operators.words import is_only, phrases
+from schemas.base import WINDOW_US
+from schemas.policy import Policy
+from schemas.turns import EndReason
+
+CLOSED_WAIT = 500_000
+"""Time after the close by which its last windows have come, or will not."""
+
+
+def media_over(state: TurnState, now: int) -> bool:
+    """Whether all that was said before the close has been heard: its last windows come after it in a live session."""
+    closed = state.closed_at
+    return closed is not None and (
+        state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT
+    )
+
+
+def continued(state: TurnState, start: int) -> LastTurn | None:
+    """The turn before, if what begins at `start` belongs to it."""
+    last = state.last
+    if last is None or not last.may_continue or last.epoch != state.epoch:
+        return None
+    return last if start - last.end_us <= state.policy.turn.reopen_within else None
+
+
+def weigh(state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
+    """Weigh the silence so far: ask the models about it, and settle the turn if it is over."""
+    policy, silent_since = state.policy, state.silent_since
+    if silent_since is None:
+        return
+    # A voice that has just begun may be the turn going on: silence does not grow until it is known.
+    silence = (state.activity.stirring or now) - silent_since
+    if turn.by == "transcript":
+        wait = policy.turn.offered_silence
+        if turn.interim:
+            wait = max(wait, policy.turn.transcript_deadline)
+        reason: EndReason | None = "transcript" if silence >= wait else None
+    else:
+        if not turn.asked and silence >= policy.endpoint.ask_after:
+            ask(state, turn, out, endpoint=True)
+        reason = _judge(turn, policy, silence) if turn.asked else None
+    if reason is not None:
+        turn.settled, turn.settled_at = reason, silent_since
+
+
+def _judge(turn: OpenTurn, policy: Policy, silence: int) -> EndReason | None:
+    """Whether a turn that has been silent for so long is over, and why."""
+    if silence < policy.turn.end_silence:
+        return None
+    if turn.probability is not None:
+        if turn.probability > policy.endpoint.threshold:
+            return "complete"
+        return "hold_expired" if silence >= policy.turn.hold_max else None
+    if turn.endpoint_failed or silence >= policy.endpoint.give_up_after:
+        return "no_prediction"
+    return None
+
+
+def is_the_users(state: TurnState, text: str, start: int, echo: float | None) -> bool:
+    """Whether a text is what the user said, and not the assistant's own echo or what the policy ignores."""
+    if is_only(words(text), phrases(state.policy.turn.ignore_words)):
+        return False
+    return not state.own.is_own(text, start, echo, state.policy.echo)
