@@ -6,7 +6,7 @@ Rules:
   does: its deadline is kept by the loop, not by the effect, and an effect that ends without a
   terminal result has failed.
 - Per effect, at most `limit` run at a time. Those that wait take turns by session, in their own
-  order within a session.
+  order within a session. Those of one line (`Effect.line`) never run at the same time.
 - The outbox is bounded: an effect that produces faster than the log takes it waits.
 - Retries only while the error says that a retry makes sense and nothing was yielded yet; what was
   yielded may be in the log.
@@ -15,9 +15,10 @@ Rules:
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from threading import Thread
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from tenacity import (
     AsyncRetrying,
@@ -122,6 +123,8 @@ class EffectRunner:
         self.loop = asyncio.new_event_loop()
         self.outbox.bind(self.loop)
         self._gates: dict[int, FairGate] = {}
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Kept alive by the requests that stand in line."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
         self._thread = Thread(target=self._serve, name=name, daemon=True)
@@ -189,6 +192,15 @@ class EffectRunner:
             gate = self._gates[id(effect)] = FairGate(effect.limit)
         return gate
 
+    def line(self, request: Event, effect: Effect) -> AbstractAsyncContextManager[None]:
+        if effect.line is None:
+            return nullcontext()
+        name = f"{id(effect)}/{request.session}/{effect.line(request)}"
+        lock = self._lines.get(name)
+        if lock is None:
+            lock = self._lines[name] = asyncio.Lock()
+        return lock
+
 
 class _Run:
     """One request on its way to its terminal result."""
@@ -224,9 +236,10 @@ class _Run:
         if effect.prepare is not None:
             self._arm(effect.prepare_s, "what it needs did not come")
             prepared = await effect.prepare(request)
-        self._arm(effect.deadline_s, "no answer")
-        async with self._runner.gate(effect)(request.session):
-            await self._try(prepared)
+        async with self._runner.line(request, effect):
+            self._arm(effect.deadline_s, "no answer")
+            async with self._runner.gate(effect)(request.session):
+                await self._try(prepared)
         if not self._ended:
             self._fail_now("error", "it ended without a result")
 

@@ -93,6 +93,8 @@ class Effect:
     """The outcome that claims an attempt; None: it has no side effect and needs no claim."""
     resumes: Callable[[Event], bool] = lambda request: False
     """Whether a claimed request may run once more after its process died."""
+    line: Callable[[Event], str] | None = None
+    """Requests of one line run one after the other, in their order."""
 
 
 class Produced(NamedTuple):

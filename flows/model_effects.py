@@ -144,6 +144,8 @@ def model_effects(
             settings.speak_limit,
             settings.speak_s,
             reason_of=reason_of,
+            # Speech is played as it comes: the sentences of a response must not mix.
+            line=lambda request: request.data.response,
         ),
     }
 

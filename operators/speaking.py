@@ -23,13 +23,15 @@ EVENTS = frozenset(
 
 
 class _Voice:
-    __slots__ = ("done", "rate", "request", "samples", "text")
+    __slots__ = ("done", "place", "rate", "request", "samples", "text")
 
     def __init__(self, request: str, text: str) -> None:
         self.request = request
         self.text = text
         self.samples = 0
         self.rate = 0
+        self.place: int | None = None
+        """Its place among the sentences that are played: they sound in the order in which their speech came."""
         self.done = False
 
     @property
@@ -58,6 +60,8 @@ class Speaking:
                 return False
             for voice in self.voices.values():
                 if voice.request == event.cause:
+                    if voice.place is None:
+                        voice.place = sum(v.place is not None for v in self.voices.values())
                     voice.samples += data.samples
                     voice.rate = data.rate
             self.playout.speech(now, data.samples, data.rate)
@@ -100,9 +104,11 @@ class Speaking:
 
     def text_until(self, played_us: int) -> str:
         """The words that had ended after `played_us` of its speech."""
-        sentences = [
-            Sentence(v.text, v.duration_us, v.done) for _, v in sorted(self.voices.items())
-        ]
+        in_order = sorted(
+            self.voices.items(),
+            key=lambda item: (item[1].place is None, item[1].place or 0, item[0]),
+        )
+        sentences = [Sentence(v.text, v.duration_us, v.done) for _, v in in_order]
         return heard_text(sentences, played_us)
 
     def all_heard(self, now: int) -> bool:

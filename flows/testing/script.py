@@ -51,7 +51,7 @@ class Session:
         """Kinds of requests that nobody answers until `answer` is called."""
         self.open: dict[str, Event] = {}
         self.at = 0
-        self._hops: list[float] = []
+        self._hops: list[float | None] = []
         self._sequence = 0
         self.playout: Playout | None = None
         self.policy = Policy().with_changes(policy or {})
@@ -78,7 +78,7 @@ class Session:
     def silence(self, ms: int) -> "Session":
         return self.hops(ms, 0.02)
 
-    def hops(self, ms: int, probability: float) -> "Session":
+    def hops(self, ms: int, probability: float | None) -> "Session":
         for _ in range(round(ms * 1000 / HOP_US)):
             self._hops.append(probability)
             if len(self._hops) == WINDOW_HOPS:
@@ -92,7 +92,8 @@ class Session:
             epoch=0,
             first_sample=first,
             start_us=self.at,
-            probabilities=tuple(self._hops),
+            # A call of the model answers for all hops of a window or for none.
+            probabilities=None if None in self._hops else tuple(self._hops),
             level_db=-30.0,
         )
         self._hops = []

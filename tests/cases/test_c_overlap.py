@@ -1,12 +1,14 @@
-"""Cases C: speech over the assistant. Buffers of devices (C1, C2, C11) are tested with the device; echo (C25, C26) comes with its guard."""
+"""Cases C: speech over the assistant. Buffers of devices (C1, C2, C11) are tested with the device too; echo (C25, C26) with its guard."""
 
 from typing import Any
 
 import pytest
 
+from schemas.base import Kind
 from schemas.media import TextInput
 from schemas.responses import GenerationCompleted, SpeechCompleted
 from tests.support.script import Session
+from tests.support.works import WorkSession
 
 pytestmark = pytest.mark.case
 
@@ -37,6 +39,29 @@ def test_c1_an_interruption_cancels_at_once_and_nothing_of_it_starts_again() -> 
     assert not [
         e for e in s.events if e.type == "response.started" and e.data.response == "response-1"
     ][1:]
+
+
+def test_c2_a_close_stops_also_what_nobody_may_interrupt() -> None:
+    s = Session(reply=LONG, policy={"overlap.interruptible": False})
+    s.silence(480).speak(960).silence(1920).close()
+    assert [d.reason for d in s.data("response.cancelled")] == ["session closed"]
+    assert s.fold.ended and s.playout is not None and s.playout.state == "cut"
+
+
+def test_c4_late_speech_of_a_stopped_response_counts_for_no_other() -> None:
+    s = speaking("stop that, what is the time")
+    late = [e for e in s.of("speech.requested") if e.data.response == "response-1"]
+    s.speak(1344).silence(1440)
+    assert [d.response for d in s.data("response.cancelled")] == ["response-1"]
+    for request in late:
+        for outcome in s.outcomes(request):
+            s.feed(outcome._replace(id=f"late-{outcome.id}"))
+    s.silence(12_000)
+    (ended,) = s.data("response.ended")
+    assert (ended.response, ended.heard_text) == ("response-2", LONG)
+    assert ended.heard_us == len(LONG.replace(". ", ".")) * s.speech_us_per_char
+    times = [e.mediatime for e in s.events if e.mediatime is not None and e.kind is Kind.DECISION]
+    assert times == sorted(times)
 
 
 def test_c5_an_answer_that_comes_while_the_user_speaks_is_held() -> None:
@@ -86,6 +111,16 @@ def test_c10_a_slow_transcript_still_decides_after_playback_went_on() -> None:
     assert s.types("floor.") == ["floor.paused", "floor.resumed"] and not verdicts(s)
     s.answer_kind("transcript")
     assert verdicts(s) == [("interruption", "stop")] and len(s.of("response.cancelled")) == 1
+
+
+def test_c13_a_pause_does_not_leak_into_the_next_response() -> None:
+    s = speaking("no, tell me about dogs").speak(704)
+    assert s.types("floor.") == ["floor.paused"]
+    s.silence(1440)
+    assert [d.response for d in s.data("response.cancelled")] == ["response-1"]
+    s.silence(15_000)
+    assert s.types("floor.") == ["floor.paused"]
+    assert [d.response for d in s.data("response.ended")] == ["response-2"]
 
 
 def test_c14_the_state_follows_the_acknowledged_playback() -> None:
@@ -147,6 +182,18 @@ def test_c22_an_interruption_right_after_the_start_passes() -> None:
         s.silence(96)
     s.silence(192).speak(1344)
     assert [d.verdict for d in s.data("overlap.resolved")] == ["interruption"]
+
+
+def test_c23_the_guard_is_armed_again_for_what_follows_a_work() -> None:
+    s = WorkSession(reply="Let me look. <delegate>find a hotel</delegate>")
+    s.silence(480).says("Find me a hotel.").silence(3008)
+    s.running().completes("There is a room at the Ritz, and one at the Savoy, both for tonight.")
+    s.silence(2496)
+    assert len(s.of("response.started")) == 2
+    s.transcript = "wait, which one is cheaper"
+    s.speak(960).silence(960)
+    assert verdicts(s) == [("interruption", "stop")]
+    assert [d.response for d in s.data("response.cancelled")] == ["response-2"]
 
 
 def test_c28_when_both_begin_the_user_has_the_floor() -> None:

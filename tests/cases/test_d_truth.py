@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from operators.heard import Sentence, heard_text
-from schemas.media import PlaybackAck
+from schemas.media import PlaybackAck, TextInput
 from schemas.responses import GenerationFailed
+from schemas.transcription import TranscriptOffered
 from tests.support.script import Session
 
 pytestmark = pytest.mark.case
@@ -87,6 +88,18 @@ def test_d8_acknowledgements_beyond_what_there_is_are_clamped() -> None:
     assert ended.heard_us < 5_000_000
 
 
+def test_d10_sentences_that_overtake_each_other_are_counted_as_they_sound() -> None:
+    """The second sentence's speech came first (the first had to be tried again), so it was heard first."""
+    s = Session(hold=("speak",), reply="First of all this. Then comes that.")
+    s.silence(480).speak(640).silence(480)
+    first, second = (r for r in s.open.values() if r.type == "speech.requested")
+    s.answer(second)
+    s.answer(first)
+    s.silence(1200).observe(TextInput(text="stop"))
+    assert "Then comes" in s.data("response.cancelled")[0].heard_text
+    assert "First" not in s.data("response.cancelled")[0].heard_text
+
+
 def test_d11_marks_of_a_response_that_was_cut_change_nothing_else() -> None:
     s = cut_at(2400)
     before = s.data("response.cancelled")[0].heard_us
@@ -126,6 +139,19 @@ def test_d13_the_end_waits_for_the_last_word() -> None:
         s.data("response.ended")[0].heard_text
         == "One sentence is here now. Another sentence comes later."
     )
+
+
+def test_d16_a_transcript_that_only_gains_its_punctuation_asks_nothing_again() -> None:
+    """There is no reply ahead of the turn's end that a last transcript could discard; a device's own words end the turn when the
+    transcript is late, and that one then only amends what was said."""
+    s = Session(hold=("transcript",), transcript="Hi there.").silence(480).speak(480)
+    s.observe(TranscriptOffered(text="hi there")).silence(1600)
+    assert [d.text for d in s.data("turn.ended")] == ["hi there"]
+    s.answer_kind("transcript")
+    s.silence(8000)
+    assert [d.text for d in s.data("turn.amended")] == ["Hi there."]
+    assert len(s.of("response.requested")) == len(s.of("response.ended")) == 1
+    assert s.fold.states["respond"].history[0].content == "Hi there."
 
 
 def test_d17_one_turn_has_one_reply_whatever_was_asked_before() -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from operators.fold import SessionFold
+from schemas.base import Kind
 from schemas.media import TextInput
 from schemas.session import SessionClosed
+from schemas.transcription import TranscriptOffered
 from tests.support.script import Session
 
 pytestmark = pytest.mark.case
@@ -53,6 +55,26 @@ def test_f8_times_are_never_negative_nor_absurd() -> None:
         assert 0 <= turn.start_us <= turn.end_us <= s.fold.now
 
 
+def test_f8_a_clock_that_steps_back_or_runs_ahead_moves_no_turn() -> None:
+    s = Session().silence(4992).speak(640).silence(960)
+    for start, end in ((-5_000_000, -4_000_000), (10**15, 2 * 10**15), (1_000, 900)):
+        s.observe(TranscriptOffered(text="hello", start_us=start, end_us=end)).silence(2016)
+    assert len(s.data("turn.ended")) > 1
+    previous = 0
+    for turn in s.data("turn.ended"):
+        assert previous <= turn.start_us <= turn.end_us <= s.fold.now
+        previous = turn.end_us
+
+
+def test_f11_a_turn_without_voice_activity_has_its_latency_and_says_where_from() -> None:
+    s = Session().silence(960)
+    s.observe(TranscriptOffered(text="yes", start_us=500_000, end_us=900_000)).silence(1440)
+    (ended,) = s.data("turn.ended")
+    assert (ended.reason, ended.start_us, ended.end_us) == ("transcript", 500_000, 900_000)
+    latency = s.of("response.started")[0].mediatime - ended.end_us
+    assert 0 < latency < 2_000_000
+
+
 def test_f10_what_was_asked_about_an_ended_turn_does_not_end_the_next() -> None:
     s = Session(hold=("endpoint",)).silence(480).speak(480).silence(960)
     stale = next(r for r in s.open.values())
@@ -60,6 +82,15 @@ def test_f10_what_was_asked_about_an_ended_turn_does_not_end_the_next() -> None:
     s.answer(stale)
     s.silence(160)
     assert len(s.data("turn.ended")) == 1
+
+
+def test_f16_nothing_begins_after_the_end() -> None:
+    s = Session(policy={"idle.prompt_after": "1s", "idle.away_after": "2s"}).silence(480).close()
+    assert s.fold.ended
+    before = len(s.events)
+    for _ in range(20):
+        s.tick(1000)
+    assert not [e for e in s.events[before:] if e.kind is Kind.DECISION]
 
 
 def test_f17_the_last_utterance_is_not_lost_when_the_user_hangs_up() -> None:

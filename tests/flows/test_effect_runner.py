@@ -242,6 +242,22 @@ def test_sessions_take_turns_and_the_limit_holds() -> None:
     assert most[1] == 1
 
 
+def test_requests_of_one_line_never_mix() -> None:
+    """D10: the speech of a response's second sentence must not begin before that of the first has ended."""
+
+    async def run(request: Event, _: Any) -> Results:
+        yield text(f"{request.id} begins")
+        await asyncio.sleep(0.01 if request.id.endswith("0") else 0)
+        yield completed(f"{request.id} ends")
+
+    with Rig(run, limit=4, line=lambda request: request.session) as rig:
+        rig.read(*(request(f"a{i}", "a") for i in range(3)), request("b0", "b"))
+        rig.settle()
+    said = [e.data.text for e in rig.out if e.data.text.startswith("a")]
+    assert said == [f"a{i} {what}" for i in range(3) for what in ("begins", "ends")]
+    assert [e.data.text for e in rig.out][1] == "b0 begins", "other lines go on meanwhile"
+
+
 def test_closing_ends_nothing_in_the_log() -> None:
     with Rig(hangs) as rig:
         rig.read(request())
