@@ -51,6 +51,9 @@ class Session:
         """Kinds of requests that nobody answers until `answer` is called."""
         self.open: dict[str, Event] = {}
         self.at = 0
+        self.level_db = -30.0
+        self.echo: float | None = None
+        """Of the windows to come; `echo` as in `perception.window`."""
         self._hops: list[float | None] = []
         self._sequence = 0
         self.playout: Playout | None = None
@@ -94,7 +97,8 @@ class Session:
             start_us=self.at,
             # A call of the model answers for all hops of a window or for none.
             probabilities=None if None in self._hops else tuple(self._hops),
-            level_db=-30.0,
+            level_db=self.level_db,
+            echo=self.echo,
         )
         self._hops = []
         self.at += WINDOW_US
