@@ -111,7 +111,10 @@ def check_closed(s: Session, path: tuple[str, ...]) -> None:
         ):
             paused = None
     assert paused is None, f"{path}: the floor stays paused"
-    # No reply lost: typed text is answered, or cut by what came later, or by the end.
+
+
+def check_answered(s: Session, path: tuple[str, ...]) -> None:
+    """No reply lost: typed text is answered, or cut by what came later, or by the end."""
     answered = {d.turn for d in s.data("response.requested")}
     texts = [t for t in s.data("turn.ended") if t.reason == "text"]
     for turn in texts[:-1]:
@@ -132,6 +135,7 @@ def walk(s: Session, depth: int, path: tuple[str, ...]) -> int:
         last.answer_kind(kind)
     last.close()
     check_closed(last, path)
+    check_answered(last, path)
     if depth == 0:
         return 1
     count = 1
