@@ -157,12 +157,15 @@ class Respond:
     @staticmethod
     def _turn_ended(state: RespondState, data: Any) -> None:
         """Queue what wants an answer; the rest is only remembered, and a mere "mhm" not even that."""
+        active = state.active
+        if active is not None and data.text and data.reply:
+            active.superseded = not active.speaking.started
         if not data.text or data.turn in state.unanswered:
             state.unanswered.discard(data.turn)
             return
         said = words(data.text)
         # Whoever stopped the assistant (or its thinking) with nothing but "wait, stop" has got what they wanted.
-        stopped = state.cut_off or state.active is not None
+        stopped = state.cut_off or active is not None
         only_stop = stopped and is_only(said, lists_for(state.language).stops)
         works = read_turn(state.policy.work, state.language, data.text, state.book)
         if data.reply and not only_stop and not works:
@@ -255,8 +258,7 @@ class Respond:
         active = state.active
         if active is not None:
             speaking = active.speaking
-            # With a newer turn waiting, `interrupt` is about to cancel a response that nobody has heard.
-            free = not state.turn_open and not state.queue
+            free = not state.turn_open and not active.superseded
             if not speaking.started and speaking.playout.received and free:
                 out.append(
                     Decision(

@@ -28,6 +28,8 @@ class Responding:
     sentences: int = 0
     speech_attempts: dict[int, int] = field(default_factory=dict)
     progress_at: int = 0
+    superseded: bool = False
+    """The user has had words before it was started: `interrupt` is about to cancel it."""
 
 
 @dataclass(slots=True)

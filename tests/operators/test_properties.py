@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from operators.fold import SessionFold
@@ -153,7 +153,14 @@ def decided(drama: Drama) -> list[Event]:
 dramas = st.tuples(st.lists(ACTS, max_size=40), st.sampled_from(POLICIES))
 
 
+ASKED_TO_STOP_BEFORE_IT_WAS_STARTED = (
+    [("say", 0, "tell me about it"), ("speak", 1, "stop"), ("silence", 4, ""), ("answer", 3, "")],
+    {},
+)
+
+
 @given(dramas)
+@example(ASKED_TO_STOP_BEFORE_IT_WAS_STARTED)
 @settings(max_examples=400)
 def test_every_conversation_stays_legal_and_ends(drama: Any) -> None:
     s = played(*drama)
