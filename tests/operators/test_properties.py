@@ -154,7 +154,13 @@ dramas = st.tuples(st.lists(ACTS, max_size=40), st.sampled_from(POLICIES))
 
 
 ASKED_TO_STOP_BEFORE_IT_WAS_STARTED = (
-    [("say", 0, "tell me about it"), ("speak", 1, "stop"), ("silence", 4, ""), ("answer", 3, "")],
+    [
+        ("silence", 8, ""),
+        ("say", 0, "tell me about it"),
+        ("speak", 1, "stop"),
+        ("silence", 4, ""),
+        ("answer", 3, ""),
+    ],
     {},
 )
 
