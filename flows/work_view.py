@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
+from flows.signals import send
 from infra.timeline.port import Timeline
 from operators.works import EVENTS, Work, WorkBook
-from schemas.cloudevents import decode, encode, wire_type
+from schemas.cloudevents import decode, wire_type
 from schemas.envelope import Event
 from schemas.errors import BadInput, BadRecord
-from schemas.ids import observation_id
 from schemas.record import Lane
 from schemas.work import WorkCancelRequested
 
@@ -100,7 +99,4 @@ def find_work(log: Timeline, session: str | None, work: str) -> SeenWork:
 
 def request_cancel(log: Timeline, seen: SeenWork) -> None:
     """Ask for the work's end, as any device may."""
-    source = f"cli/{uuid4().hex}"
-    data = WorkCancelRequested(work=seen.work.work, reason="command line")
-    id_ = observation_id(seen.session, source, 0, data.TYPE)
-    log.append([encode(Event(data.TYPE, seen.session, id_, source, data, sequence=0))])
+    send(log, seen.session, WorkCancelRequested(work=seen.work.work, reason="command line"))

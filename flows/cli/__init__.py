@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "tail": ("flows.cli.look", "Show what is on a timeline, up to its end or following it."),
     "sessions": ("flows.cli.look", "List the sessions on a timeline."),
+    "send": (
+        "flows.cli.send",
+        "Send to a running session: typed text, something to say, push-to-talk, mute, policy, work.",
+    ),
     "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
     "work": ("flows.cli.work", "Delegated works: list, show, cancel, artifacts."),
     "state": ("flows.cli.replay", "Show the state of each operator at any event of a recording."),

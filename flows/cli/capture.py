@@ -10,27 +10,8 @@ import typer
 from rich.console import Console
 
 from flows.cli.options import TimelineOption
+from flows.signals import parse_policy
 from schemas.errors import BadInput, VenusError
-
-
-def parse_policy(pairs: list[str]) -> dict[str, str]:
-    """`key=value` options as a mapping, checked against the policy.
-
-    Raises:
-        BadInput: not of that form, no such key, or a value that does not fit.
-    """
-    from schemas.policy import Policy
-
-    found: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise BadInput(
-                f"{pair!r}: write a policy change as key=value, e.g. turn.end_silence=500ms"
-            )
-        found[key.strip()] = value.strip()
-    Policy().with_changes(dict(found))
-    return found
 
 
 def parse_speed(text: str) -> float | None:

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.capture import parse_policy
 from flows.cli.options import JsonOption, SessionOption, TimelineOption
 from flows.settings import timeline_at
+from flows.signals import parse_policy
 from schemas.errors import BadInput
 
 if TYPE_CHECKING:
