@@ -33,6 +33,7 @@ from schemas.envelope import Event, Pcm
 from schemas.errors import BadRecord
 from schemas.ids import outcome_id
 from schemas.record import Headers, Record, StoredRecord
+from schemas.registry import ENDED_BY_DECISION
 from schemas.transcription import FailureReason
 
 Result = Data | Pcm
@@ -129,9 +130,6 @@ _CANCELS: dict[str, Callable[[Any], str]] = {
 }
 """Decisions that end requests → the key they name."""
 
-_CLOSES: dict[str, Callable[[Any], str]] = {"work.expired": lambda data: data.request}
-"""Decisions that are a request's end themselves → the request: no outcome is wanted."""
-
 CLAIMS = 3
 """Attempts at one request; one that outlives so many of its processes kills them, maybe."""
 
@@ -182,7 +180,7 @@ class EffectDesk:
         self._terminal: dict[str, bool] = {
             t: end for e in effects.values() for t, end in e.outcomes.items()
         }
-        known: Collection[str] = {*effects, *self._terminal, *_CANCELS, *_CLOSES}
+        known: Collection[str] = {*effects, *self._terminal, *_CANCELS, *ENDED_BY_DECISION}
         self._wanted = frozenset(wire_type(name).encode() for name in known)
         self._restoring = False
 
@@ -232,8 +230,8 @@ class EffectDesk:
             return self._requested(event)
         if event.type in self._terminal:
             return self._logged(event)
-        if event.type in _CLOSES:
-            closed = self._entry(_CLOSES[event.type](event.data))
+        if event.type in ENDED_BY_DECISION:
+            closed = self._entry(event.data.request)
             if closed is not None:
                 self._runner.cancel(closed.request.id)
                 self._close(closed)

@@ -26,7 +26,7 @@ from infra.triton.server import LocalTriton, Progress, TritonStartError, free_po
 from schemas.cloudevents import decode
 from schemas.errors import BadInput, BadRecord, VenusError
 from schemas.record import Lane
-from schemas.registry import REQUESTS, TERMINALS
+from schemas.registry import ENDED_BY_DECISION, REQUESTS, TERMINALS
 
 FLOWS = ("perception", "conversation", "inference", "harness")
 NEED_TRITON = {"perception", "inference"}
@@ -166,9 +166,10 @@ class IdleWatch:
                     # A crash may have written it twice, also after its answer.
                     if event.id not in self._answered:
                         self._requests.add(event.id)
-                elif event.type in TERMINALS:
-                    self._answered.add(event.cause or "")
-                    self._requests.discard(event.cause or "")
+                elif event.type in TERMINALS or event.type in ENDED_BY_DECISION:
+                    over = event.cause if event.type in TERMINALS else event.data.request
+                    self._answered.add(over or "")
+                    self._requests.discard(over or "")
         return not self._open and not self._requests
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from schemas.base import WINDOW_US, Kind
 from schemas.envelope import Event
 from schemas.media import PlaybackAck
 from schemas.policy import Policy
-from schemas.registry import KINDS, PARTIALS, REQUESTS, TERMINALS
+from schemas.registry import ENDED_BY_DECISION, KINDS, PARTIALS, REQUESTS, TERMINALS
 from schemas.session import SessionConfigured
 
 __all__ = ["Applied", "SessionFold", "operator_versions"]
@@ -297,7 +297,7 @@ class SessionFold:
             self.requests[event.id] = _Request(
                 event, kind, now + getattr(self.config.policy.latency, kind)
             )
-        elif event.type == "work.expired":
+        elif event.type in ENDED_BY_DECISION:
             self.requests.pop(event.data.request, None)
         elif event.type == "session.ended":
             self.ended = True

@@ -66,6 +66,9 @@ TERMINALS: dict[str, str] = {
 }
 """Outcome types that end a request (the outcome's cause) → its kind."""
 
+ENDED_BY_DECISION = frozenset({"work.expired"})
+"""Decision types that are a request's end themselves (`data.request`): no outcome is wanted any more."""
+
 PARTIALS: dict[str, str] = {
     "transcript.interim": "transcript",
     "response.text": "generate",

@@ -32,7 +32,9 @@ from schemas.cloudevents import encode
 from schemas.errors import BadInput, TimelineError, VenusError
 from schemas.record import Record
 from schemas.registry import REQUESTS
+from schemas.work import WorkRequested
 from tests.support.script import Session
+from tests.support.works import WorkSession
 
 pytestmark = pytest.mark.flow
 
@@ -211,6 +213,17 @@ def test_idle_is_when_sessions_have_ended_and_requests_are_answered() -> None:
     assert not idle_after(records[:-1])
     assert not idle_after(records[:1])
     assert not idle_after(records[:last_answer] + records[last_answer + 1 :])
+
+
+def test_a_work_that_nobody_took_up_has_expired_and_is_not_waited_for() -> None:
+    session = WorkSession("s").silence(960)
+    session.observe(WorkRequested(query="Read the news", route="general"))
+    session.silence(2016).close()
+    types = [e.type for e in session.events]
+    assert types.count("work.expired") == 1 and "work.running" not in types
+    records = [encode(event) for event in session.events]
+    assert idle_after(records)
+    assert not idle_after([r for r, t in zip(records, types, strict=True) if t != "work.expired"])
 
 
 def test_a_repeat_that_a_crash_left_does_not_matter() -> None:
