@@ -27,6 +27,7 @@ from schemas.session import ClockTick
 REACH_US = {
     "endpoint": 3_000_000,
     "transcript": 3_000_000,
+    "backchannel": 1_000_000,
     "generate": 15_000_000,
     "work": 30_000_000,
 }

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.settings import Settings, timeline_at
+from flows.settings import Settings, environment, timeline_at
+from infra.triton.parts import OPTIONAL, missing_model_parts
 from infra.triton.server import missing_parts
 from schemas.errors import VenusError
 
@@ -60,6 +61,7 @@ def examine(timeline: str, triton: str) -> Iterator[Finding]:
             yield Finding(part.name, False, part.why, part.mend)
         if not missing:
             yield Finding("models", True, "Triton and all models are here")
+        yield from _optional_models()
     else:
         yield _triton_answers(triton)
     yield _timeline_opens(timeline)
@@ -71,6 +73,17 @@ def examine(timeline: str, triton: str) -> Iterator[Finding]:
     says = f"java {'found' if java else 'missing'}, KAFKA_HOME {home or 'not set'}"
     mend = "only for the Kafka tests: install Java 17 and set KAFKA_HOME to an unpacked Apache Kafka 4.x"
     yield Finding("kafka for tests", bool(java and home), says, mend, needed=False)
+
+
+def _optional_models() -> Iterator[Finding]:
+    needed = Settings.read().backchannel
+    for model in OPTIONAL:
+        missing = missing_model_parts(model, environment())
+        for part in missing:
+            yield Finding(part.name, False, part.why, part.mend, needed)
+        if not missing:
+            says = "here, and switched on" if needed else "here; off unless VENUS_BACKCHANNEL=on"
+            yield Finding(f"model {model}", True, says)
 
 
 def _triton_answers(url: str) -> Finding:

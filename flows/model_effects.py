@@ -27,6 +27,8 @@ from schemas.responses import (
     SpeechFailed,
 )
 from schemas.transcription import (
+    BackchannelFailed,
+    BackchannelPredicted,
     EndpointFailed,
     EndpointPredicted,
     FailureReason,
@@ -46,10 +48,13 @@ class InferenceSettings:
     transcript_limit: int = 2
     generate_limit: int = 2
     speak_limit: int = 2
+    backchannel_limit: int = 8
     endpoint_s: float = 5.0
     transcript_s: float = 20.0
     generate_s: float = 120.0
     speak_s: float = 60.0
+    backchannel_s: float = 2.0
+    """The conversation waits `overlap.backchannel_within`; much later an answer is of no use to anybody."""
     catch_up_s: float = 120.0
     """How long the media lane may take to be read again after a restart."""
     audio_s: float = 5.0
@@ -104,6 +109,17 @@ def model_effects(
             turn=asked.turn, text=answer.text, words=words, language=answer.language
         )
 
+    async def backchannel(request: Event, _: Any) -> Results:
+        asked = request.data
+        probability = await client.backchannel(
+            asked.text,
+            asked.assistant,
+            asked.language,
+            asked.speech_us,
+            timeout_s=settings.backchannel_s,
+        )
+        yield BackchannelPredicted(overlap=asked.overlap, probability=probability)
+
     return {
         "endpoint.requested": Effect(
             endpoint,
@@ -123,6 +139,17 @@ def model_effects(
             settings.transcript_s,
             samples,
             settings.catch_up_s + settings.audio_s,
+            reason_of=reason_of,
+        ),
+        "backchannel.requested": Effect(
+            backchannel,
+            lambda r, reason, text: BackchannelFailed(
+                overlap=r.data.overlap, reason=reason, message=text
+            ),
+            _outcomes("backchannel"),
+            settings.backchannel_limit,
+            settings.backchannel_s,
+            tries=2,
             reason_of=reason_of,
         ),
         "response.requested": Effect(

@@ -31,7 +31,7 @@ from schemas.session import SessionConfigured
 CHOICES = ("media", "text", "all")
 CANNOT = {
     "media": ("vad", "endpoint", "transcript"),
-    "text": ("transcript", "generate", "speak", "work"),
+    "text": ("transcript", "backchannel", "generate", "speak", "work"),
 }
 """What a redacted session can no longer be run again with."""
 
@@ -107,8 +107,8 @@ class Pseudonyms:
 def kept_words(config: SessionConfigured) -> frozenset[str]:
     """The words that rules look for."""
     lists = lists_for(config.language)
-    found = set(lists.acknowledgements)
-    found.update(word for phrase in (*lists.stops, *lists.repairs) for word in phrase)
+    known = (*lists.acknowledgements, *lists.stops, *lists.repairs, *lists.asides)
+    found = {word for phrase in known for word in phrase}
     found.update(
         re.findall(
             r"\w+", orjson.dumps(config.policy.work.model_dump(mode="json")).decode().lower()

@@ -3,8 +3,8 @@
 The third comparison, beside prove (nothing may differ) and what-if (another policy): another model, or the same one on another machine.
 Recorded audio and prompts go to the models of a Triton server; then
 - each answer is compared with the recorded one: probabilities within a distance, texts by the similarity of their words;
-- windows, endpoints and transcripts replace the recorded ones, and the decisions that follow (`flows.counterfactual`) must have the
-  same turns, give or take some ms, and the same verdicts on overlaps.
+- windows, endpoints, transcripts and backchannels replace the recorded ones, and the decisions that follow (`flows.counterfactual`)
+  must have the same turns, give or take some ms, and the same verdicts on overlaps.
 Generated text is compared as text only: another answer would be another conversation.
 """
 
@@ -37,11 +37,12 @@ from schemas.errors import BadInput, BadRecord
 from schemas.perception import AudioSpan
 from schemas.record import Lane
 
-KINDS = ("vad", "endpoint", "transcript", "generate")
+KINDS = ("vad", "endpoint", "transcript", "backchannel", "generate")
 MODELS = {
     "vad": "silero_vad",
     "endpoint": "smart_turn",
     "transcript": "whisper",
+    "backchannel": "backchannel",
     "generate": "chat",
 }
 Audio = dict[tuple[str, int], NDArray[np.int16]]
@@ -56,6 +57,7 @@ class Tolerances:
     vad_share: float = 0.99
     """… kept by this share of the hops."""
     endpoint_probability: float = 0.1
+    backchannel_probability: float = 0.1
     transcript_similarity: float = 0.8
     generate_similarity: float = 0.8
     turn_ms: float = 100.0
@@ -228,7 +230,7 @@ async def _ask(
     checks: list[Check] = []
     async with ModelClient(url) as client:
         await client.ready([MODELS[k] for k in kinds if k != "vad"], 60.0)
-        for kind in ("endpoint", "transcript", "generate"):
+        for kind in ("endpoint", "transcript", "backchannel", "generate"):
             if kind not in kinds:
                 continue
             check = Check(kind)
@@ -244,6 +246,7 @@ async def _ask(
                     limit = {
                         "endpoint": 1 - tolerances.endpoint_probability,
                         "transcript": tolerances.transcript_similarity,
+                        "backchannel": 1 - tolerances.backchannel_probability,
                         "generate": tolerances.generate_similarity,
                     }[kind]
                     if likeness < limit:
@@ -268,6 +271,12 @@ async def _again(
         if span is None:
             return None, 1.0
         probability = await client.endpoint(span)
+        new = answer._replace(data=answer.data.model_copy(update={"probability": probability}))
+        return new, 1 - abs(probability - answer.data.probability)
+    if kind == "backchannel" and answer.type == "backchannel.predicted":
+        probability = await client.backchannel(
+            data.text, data.assistant, data.language, data.speech_us
+        )
         new = answer._replace(data=answer.data.model_copy(update={"probability": probability}))
         return new, 1 - abs(probability - answer.data.probability)
     if kind == "transcript" and answer.type == "transcript.final":

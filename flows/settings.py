@@ -1,8 +1,9 @@
 """Settings: the only reader of the environment. Command-line options win over these, these over the defaults.
 
 `VENUS_TIMELINE` and `VENUS_TRITON` say where things are, `VENUS_DEVICE` whether models run on `cpu` or `cuda`, `VENUS_LOG_LEVEL` how much
-is logged, `VENUS_HARNESS`, `VENUS_SKILLS` and `VENUS_BLOBS` what the Harness may use (docs/harness.md). `VENUS_KAFKA_*` are handed to the
-Kafka timeline, and the model settings (`VENUS_CHAT_MODEL` and the like, see infra/triton/README.md) to Triton, unread.
+is logged, `VENUS_HARNESS`, `VENUS_SKILLS` and `VENUS_BLOBS` what the Harness may use (docs/harness.md), `VENUS_BACKCHANNEL=on` switches
+the backchannel classifier on (docs/backchannel.md). `VENUS_KAFKA_*` are handed to the Kafka timeline, and the model settings
+(`VENUS_CHAT_MODEL` and the like, see infra/triton/README.md) to Triton, unread.
 """
 
 import os
@@ -12,6 +13,7 @@ from functools import partial
 
 from infra.timeline import open_timeline
 from infra.timeline.port import Timeline
+from infra.triton.parts import MODELS, OPTIONAL
 from schemas.errors import BadInput
 
 DEFAULT_TIMELINE = "sqlite:///venus.db"
@@ -34,6 +36,13 @@ class Settings:
     skills: tuple[str, ...] = ()
     """Modules with skills, comma-separated in the variable."""
     blobs: str = DEFAULT_BLOBS
+    backchannel: bool = False
+    """Load the backchannel classifier, and let sessions ask it unless they wish otherwise."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """What a Triton server of our own loads."""
+        return (*MODELS, *OPTIONAL) if self.backchannel else MODELS
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> "Settings":
@@ -47,6 +56,7 @@ class Settings:
             harness=env.get("VENUS_HARNESS") or None,
             skills=tuple(s.strip() for s in env.get("VENUS_SKILLS", "").split(",") if s.strip()),
             blobs=env.get("VENUS_BLOBS") or DEFAULT_BLOBS,
+            backchannel=_choice(env, "VENUS_BACKCHANNEL", ("off", "on")) == "on",
         )
 
 

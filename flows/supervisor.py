@@ -22,6 +22,7 @@ from flows.bytewax_io import READY
 from flows.settings import timeline_at
 from infra.clock import monotonic_s
 from infra.timeline.port import Place, Reader, Timeline
+from infra.triton.parts import MODELS
 from infra.triton.server import LocalTriton, Progress, TritonStartError, free_port
 from schemas.cloudevents import decode
 from schemas.errors import BadInput, BadRecord, VenusError
@@ -261,6 +262,7 @@ class Supervisor:
         *,
         flows: Sequence[str] = FLOWS,
         device: str = "cpu",
+        models: Sequence[str] = MODELS,
         log_dir: Path = Path("out/log"),
         say: Say = lambda _: None,
         progress: Callable[[Progress], None] | None = None,
@@ -282,7 +284,7 @@ class Supervisor:
         self.shown = timeline
         """The timeline's URL without secrets, once it has been opened."""
         self.uses_triton = bool(NEED_TRITON & set(flows))
-        self._device, self._more = device, dict(more or {})
+        self._device, self._models, self._more = device, tuple(models), dict(more or {})
         self.children: list[Child] = []
         self.triton: Model | None = None
         self._lock: OneRun | None = None
@@ -314,7 +316,9 @@ class Supervisor:
             return
         log_path = self.log_dir / "triton.log"
         # A port of its own from the beginning, so that it comes back where the flows look for it.
-        local = LocalTriton(log_path=log_path, device=self._device, grpc_port=free_port())
+        local = LocalTriton(
+            self._models, log_path=log_path, device=self._device, grpc_port=free_port()
+        )
         self.triton = Model(local, self.say)
         try:
             self.triton_url = self.triton.start(self._progress)

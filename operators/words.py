@@ -31,10 +31,15 @@ def _phrases(text: str) -> tuple[tuple[str, ...], ...]:
 ENGLISH = WordLists(
     acknowledgements=_phrases(
         "mhm|mm|mmm|mmhmm|mm-hmm|hmm|hm|uh|huh|uhhuh|uh-huh|um|yeah|yep|yes|yup|ok|okay|right|alright|all right|sure|exactly"
-        "|aha|ah|oh|i see|got it|wow|good|great|cool"
+        "|aha|ah|oh|i see|got it|wow|good|great|cool|i know|i understand|understood|gotcha|noted|of course|absolutely|definitely"
+        "|true|indeed|makes sense|that makes sense|fair enough|good point|good idea|good to know|you're right|that's right|that's true"
+        "|nice|lovely|perfect|awesome|amazing|wonderful|fantastic|excellent|interesting|funny|crazy|incredible|that's funny"
+        "|that's good|that's great|that's nice|that's amazing|that's interesting|that's crazy|sounds good|sounds great"
+        "|haha|hahaha|ha|heh|hehe|laughter|aw|aww|whoa|ooh|phew|ugh|ouch|yay|gosh|oh no|oh boy|oh man|oh my|oh my god|oh my gosh|oh god"
+        "|no way|really|seriously|no problem|no worries|take your time|go on|go ahead|keep going|i'm listening"
     ),
     stops=_phrases(
-        "stop|wait|hold on|be quiet|quiet|shut up|enough|pause|one moment|hang on|never mind|cancel"
+        "stop|wait|hold on|be quiet|quiet|shut up|enough|that's enough|pause|one moment|hang on|never mind|forget it|cancel"
     ),
     repairs=_phrases("no|actually|i mean|i meant|sorry|not that|wrong|rather"),
     asides=_phrases(
@@ -43,8 +48,12 @@ ENGLISH = WordLists(
     ),
 )
 CHINESE = WordLists(
-    acknowledgements=_phrases("嗯|哦|啊|对|是|好|的|呢|哈|喔|行|知道了|明白"),
-    stops=_phrases("停|等一下|等等|别说了|安静|够了|打住"),
+    acknowledgements=_phrases(
+        "嗯|哦|噢|啊|呀|对|是|好|的|呢|哈|嘿|喔|行|知道|知道了|知道啦|明白|明白了|懂了|了解|理解|当然|可以|没错|没问题|没事|不急|好吧|也是|有道理"
+        "|你说得对|原来如此|原来是这样|这样|这样啊|是这样|是吗|真的|真的吗|真的假的|不错|还不错|挺好|太好了|太棒了|有意思|厉害|哇|哇塞|天哪|天啊|我的天"
+        "|哎|哎呀|哎哟|唉|耶|可惜|真可惜|不会吧|不是吧|继续|接着说|你说|我在听"
+    ),
+    stops=_phrases("停|等一下|等等|别说了|别讲了|不用说了|安静|够了|打住|算了"),
     repairs=_phrases("不是|不对|不|我是说|错了"),
     asides=_phrases("不是跟你说|没跟你说|我在打电话|我马上来"),
 )

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -99,6 +99,7 @@ def run(
         triton,
         flows=[name.strip() for name in flows.split(",") if name.strip()],
         device=Settings.read().device,
+        models=Settings.read().models,
         log_dir=log_dir,
         say=console.print,
         progress=loading,
@@ -156,7 +157,9 @@ def flow(
             from infra.harness.skills import SkillSet
 
             rules = SkillSet(harness_config(skills, harness).skills).intents()
-            wishes = {"work.intents": rules} if rules else {}
+            wishes: dict[str, Any] = {"work.intents": rules} if rules else {}
+            if Settings.read().backchannel:
+                wishes["overlap.backchannel_model"] = True
             run_perception(timeline, triton, model_names(), stop=stop, wishes=wishes)
         elif name == "conversation":
             from flows.conversation import run_conversation
@@ -184,4 +187,5 @@ def model_names() -> dict[str, str]:
         "transcript": "whisper",
         "generate": "chat",
         "speak": "speech",
+        "backchannel": "backchannel",
     }

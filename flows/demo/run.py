@@ -42,13 +42,15 @@ def run_demo(
     database = _fresh_database(out)
     url = f"sqlite:///{database}"
     with AudioFile(track) as audio:
+        settings = Settings.read()
         console.print(
-            f"starting Triton and its five models on the {Settings.read().device.upper()} …"
+            f"starting Triton and its {len(settings.models)} models on the {settings.device.upper()} …"
         )
         supervisor = Supervisor(
             url,
             triton,
-            device=Settings.read().device,
+            device=settings.device,
+            models=settings.models,
             log_dir=out / "log",
             say=console.print,
             progress=loading,

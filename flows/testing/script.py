@@ -19,7 +19,7 @@ from schemas.policy import Pacing, Policy
 from schemas.registry import REQUESTS
 from schemas.responses import GenerationCompleted, ResponseText, SpeechCompleted
 from schemas.session import ClockTick, SessionClosed, SessionConfigured, SessionOpened
-from schemas.transcription import EndpointPredicted, TranscriptFinal
+from schemas.transcription import BackchannelPredicted, EndpointPredicted, TranscriptFinal
 
 Answer = Callable[["Session", Event], Iterable[Event]]
 RATE = 16_000
@@ -37,6 +37,7 @@ class Session:
         policy: dict[str, Any] | None = None,
         transcript: str | Callable[[Event], str | None] = "hello there",
         endpoint: float | Callable[[Event], float | None] = 0.9,
+        backchannel: float | Callable[[Event], float | None] = 0.5,
         reply: str = "This is the answer to your question.",
         speech_us_per_char: int = 60_000,
         hold: Iterable[str] = (),
@@ -46,6 +47,7 @@ class Session:
         self.events: list[Event] = []
         self.inputs: list[Event] = []
         self.transcript, self.endpoint, self.reply = transcript, endpoint, reply
+        self.backchannel = backchannel
         self.speech_us_per_char = speech_us_per_char
         self.held = set(hold)
         """Kinds of requests that nobody answers until `answer` is called."""
@@ -193,6 +195,12 @@ class Session:
                     if p is None
                     else [self.outcome(request, EndpointPredicted(turn=data.turn, probability=p))]
                 )
+            case "backchannel":
+                p = self.backchannel(request) if callable(self.backchannel) else self.backchannel
+                if p is None:
+                    return []
+                predicted = BackchannelPredicted(overlap=data.overlap, probability=p)
+                return [self.outcome(request, predicted)]
             case "transcript":
                 text = self.transcript(request) if callable(self.transcript) else self.transcript
                 return (

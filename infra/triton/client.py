@@ -52,6 +52,7 @@ ENDPOINT = "smart_turn"
 WHISPER = "whisper"
 CHAT = "chat"
 SPEECH = "speech"
+BACKCHANNEL = "backchannel"
 
 WINDOW = 1536
 CONTEXT = 64
@@ -156,7 +157,7 @@ class VadClient:
 
 
 class ModelClient:
-    """Endpoint, transcript, generation and speech, for one event loop."""
+    """Endpoint, transcript, generation, speech and backchannels, for one event loop."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -229,6 +230,26 @@ class ModelClient:
         add_input(request, "AUDIO", pcm(self.url, ENDPOINT, audio)[-8 * 16_000 :])
         answer = await self._call(request, timeout_s)
         return float(answer["PROBABILITY"][0])
+
+    async def backchannel(
+        self,
+        text: str,
+        assistant: str = "",
+        language: str = "en",
+        speech_us: int = 0,
+        timeout_s: float = 5.0,
+    ) -> float:
+        """Probability that `text`, said over the assistant's last words, is a mere acknowledgement."""
+        said = {
+            "text": text,
+            "assistant": assistant,
+            "language": language,
+            "speech_us": speech_us,
+        }
+        request = request_of(BACKCHANNEL)
+        add_bytes(request, "REQUEST", json.dumps(said).encode(), shape=(1, 1))
+        answer = await self._call(request, timeout_s)
+        return float(answer["PROBABILITY"][0, 0])
 
     async def transcribe(
         self, audio: Array, language: str | None = None, timeout_s: float = 30.0

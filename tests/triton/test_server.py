@@ -165,7 +165,7 @@ def test_a_model_that_the_server_does_not_have_is_one_clear_line(triton: LocalTr
         asyncio.run(ask())
     assert str(refused.value) == (
         f"realtime_venus_omni at {triton.url}: this server has no such model "
-        "(it has: chat, silero_vad, smart_turn, speech, whisper)"
+        "(it has: backchannel, chat, silero_vad, smart_turn, speech, whisper)"
     )
 
 
