@@ -1,6 +1,6 @@
 """The harness flow: the works that the log asks for.
 
-    timeline + finished outcomes ─► one step (`HarnessStep`) ─► timeline
+    timeline + finished outcomes ─► one step (`HarnessStep`) ─► timeline        (`flows.effect_flow`)
 
 The second user of `flows.effects`: a request in the log is claimed, worked on elsewhere, and gets exactly one terminal outcome; what runs
 is `flows.work_effects`. One process of it a partition: a start takes over what another had claimed. State is in the log: a start scans it
@@ -15,11 +15,7 @@ from threading import Event as StopFlag
 from typing import Any
 from uuid import uuid4
 
-import bytewax.operators as op
-from bytewax.dataflow import Dataflow
-from bytewax.testing import run_main
-
-from flows.bytewax_io import TimelineSink, TimelineSource
+from flows.effect_flow import Item, build_effect_flow, run_effect_flow
 from flows.effect_runner import EffectRunner
 from flows.effects import EffectDesk, Produced
 from flows.work_effects import AT_ONCE, Executors, work_effects
@@ -33,12 +29,10 @@ from infra.harness.skills import SkillSet
 from infra.harness.subprocess import SubprocessAgents
 from infra.harness.toolbox import Toolbox
 from infra.timeline import Place, Timeline, open_timeline
-from schemas.record import Lane, Record, StoredRecord
+from schemas.record import Lane, Record
 
 SOURCE = "harness/"
 SHORTEST_SECRET = 6
-
-Item = StoredRecord | Produced | Record
 
 
 @dataclass(frozen=True)
@@ -128,28 +122,6 @@ class HarnessStep:
             self.runner.close()
 
 
-def build_harness(
-    open_timeline: Callable[[], Timeline],
-    step: HarnessStep,
-    stop: StopFlag,
-    pace_s: float | None = None,
-) -> Dataflow:
-    """The dataflow around a step; `stop` ends it."""
-    flow = Dataflow("harness")
-    source = TimelineSource(
-        open_timeline,
-        (Lane.TIMELINE,),
-        start=step.start,
-        extra=step.extra,
-        stop=stop,
-        pace_s=pace_s,
-    )
-    items = op.input("log", flow, source)
-    outcomes = op.flat_map_batch("works", items, step)
-    op.output("append", outcomes, TimelineSink(open_timeline))
-    return flow
-
-
 def run_harness(
     timeline_url: str,
     config: HarnessConfig,
@@ -161,10 +133,11 @@ def run_harness(
 ) -> None:
     """Run the flow until `stop` is set."""
     step = HarnessStep(partial(make_executors, config, settings or HarnessSettings()))
+    open_here = opener or partial(open_timeline, timeline_url)
+    lanes = (Lane.TIMELINE,)
     try:
-        flow = build_harness(
-            opener or partial(open_timeline, timeline_url), step, stop or StopFlag(), pace_s
+        run_effect_flow(
+            build_effect_flow("harness", lanes, open_here, step, stop or StopFlag(), pace_s)
         )
-        run_main(flow)  # type: ignore[no-untyped-call]
     finally:
         step.close()

@@ -16,12 +16,8 @@ one path only.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event as StopFlag
 
-import bytewax.operators as op
-from bytewax.dataflow import Dataflow
-from bytewax.testing import run_main
-
 from flows.audio_store import AudioStore
-from flows.bytewax_io import EPOCH, TimelineSink, TimelineSource
+from flows.effect_flow import Item, build_effect_flow, run_effect_flow
 from flows.effect_runner import EffectRunner
 from flows.effects import Effect, EffectDesk, Produced, wire_type_of
 from flows.model_effects import InferenceSettings, model_effects
@@ -39,7 +35,7 @@ _CONFIGURED = wire_type("session.configured").encode()
 _CLOSED = wire_type("session.closed").encode()
 _ENDED = wire_type("session.ended").encode()
 
-Item = StoredRecord | Produced | Record
+LANES = (Lane.TIMELINE, Lane.MEDIA)
 
 
 class InferenceStep:
@@ -155,28 +151,6 @@ class InferenceStep:
         return None
 
 
-def build_inference(
-    open_timeline: Callable[[], Timeline],
-    step: InferenceStep,
-    stop: StopFlag,
-    pace_s: float | None = None,
-) -> Dataflow:
-    """The dataflow around a step; `stop` ends it."""
-    flow = Dataflow("inference")
-    source = TimelineSource(
-        open_timeline,
-        (Lane.TIMELINE, Lane.MEDIA),
-        start=step.start,
-        extra=step.extra,
-        stop=stop,
-        pace_s=pace_s,
-    )
-    items = op.input("log", flow, source)
-    outcomes = op.flat_map_batch("effects", items, step)
-    op.output("append", outcomes, TimelineSink(open_timeline))
-    return flow
-
-
 def run_inference(
     timeline_url: str,
     triton_url: str,
@@ -195,8 +169,9 @@ def run_inference(
     step = InferenceStep(effects)
     open_here = opener(timeline_url)
     try:
-        flow = build_inference(open_here, step, stop or StopFlag(), pace_s)
-        run_main(flow, epoch_interval=EPOCH)  # type: ignore[no-untyped-call]
+        run_effect_flow(
+            build_effect_flow("inference", LANES, open_here, step, stop or StopFlag(), pace_s)
+        )
     finally:
         try:
             step.runner.call(clients[0].close())

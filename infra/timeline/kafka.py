@@ -11,8 +11,7 @@ Idempotence and `acks=all` are kafka-python's defaults. Readers see committed re
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
@@ -20,6 +19,7 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
 from infra.clock import monotonic_s, sleep_s
+from infra.timeline.closing import Closing
 from infra.timeline.kafka_errors import explain
 from infra.timeline.kafka_settings import BOOTSTRAP_MS, KafkaSettings, kafka_settings
 from infra.timeline.kafka_topics import Topics
@@ -52,7 +52,7 @@ def open_kafka(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "K
     return KafkaTimeline(kafka_settings(url, environ), create)
 
 
-class KafkaTimeline:
+class KafkaTimeline(Closing):
     def __init__(self, settings: KafkaSettings, create: bool = True) -> None:
         self._settings = settings
         self._closed = False
@@ -249,21 +249,6 @@ class KafkaTimeline:
             self._closed = True
             self._drop_producer()
             self._admin.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise TimelineError(f"timeline {self.url} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class KafkaReader:

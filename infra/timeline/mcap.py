@@ -10,8 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 import orjson
 import zstandard
@@ -21,6 +20,7 @@ from mcap.records import Chunk, ChunkIndex
 from mcap.summary import Summary
 
 from infra.clock import sleep_s
+from infra.timeline.closing import Closing
 from infra.timeline.mcap_frames import JSON, BadFrame, unframe
 from infra.timeline.mcap_write import FORMAT, LIBRARY, METADATA
 from infra.timeline.partition import partition_of
@@ -46,7 +46,7 @@ def open_mcap(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "Mc
     return McapTimeline(Path(url.path[1:]), url.shown)
 
 
-class McapTimeline:
+class McapTimeline(Closing):
     def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
         self._url = url or f"mcap:///{path}"
@@ -235,21 +235,6 @@ class McapTimeline:
     def close(self) -> None:
         self._closed = True
         self._file.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise TimelineError(f"timeline {self.url} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class McapReader:

@@ -8,10 +8,9 @@ lives as long as the process, so that a flow and a test that open the same name 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Condition, Lock
-from types import TracebackType
-from typing import Self
 
 from infra.clock import monotonic_s, wall_us
+from infra.timeline.closing import Closing
 from infra.timeline.partition import partition_of
 from infra.timeline.port import Place, Position
 from infra.timeline.url import TimelineUrl
@@ -55,7 +54,7 @@ def open_memory(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "
     return MemoryTimeline(url.shown, log)
 
 
-class MemoryTimeline:
+class MemoryTimeline(Closing):
     def __init__(self, url: str, log: _Log) -> None:
         self._url, self._log, self._closed = url, log, False
 
@@ -111,21 +110,6 @@ class MemoryTimeline:
         self._closed = True
         with self._log.changed:
             self._log.changed.notify_all()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise TimelineError(f"timeline {self._url} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class MemoryReader:

@@ -8,10 +8,10 @@ has a connection of its own; `wal_watch` says how a reader waits. `sqlite_file` 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from infra.clock import monotonic_s, wall_us
+from infra.timeline.closing import Closing
 from infra.timeline.headers import decode_headers, encode_headers
 from infra.timeline.port import Place, Position
 from infra.timeline.sqlite_file import TimelineFile, begin_write
@@ -31,7 +31,7 @@ def open_sqlite(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "
     return SqliteTimeline(TimelineFile(url, create))
 
 
-class SqliteTimeline:
+class SqliteTimeline(Closing):
     partitions = 1
 
     def __init__(self, file: TimelineFile) -> None:
@@ -126,21 +126,6 @@ class SqliteTimeline:
             if not self._closed:
                 self._closed = True
                 self._db.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise TimelineError(f"timeline {self.url} is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class SqliteReader:

@@ -14,7 +14,8 @@ import pytest
 from bytewax.testing import run_main
 
 from flows.audio_store import KEEP_S, UNCONFIGURED_SESSIONS
-from flows.inference import InferenceStep, build_inference
+from flows.effect_flow import build_effect_flow
+from flows.inference import LANES, InferenceStep
 from flows.model_effects import InferenceSettings, model_effects
 from infra.clock import sleep_s
 from infra.timeline import Place, Timeline, open_timeline
@@ -233,7 +234,9 @@ def flow(timeline: Timeline, client: Any) -> Iterator[None]:
     """The whole flow in a thread of its own."""
     step = InferenceStep(lambda audio: model_effects(client, audio))
     stop = StopFlag()
-    dataflow = build_inference(lambda: open_timeline(timeline.url), step, stop)
+    dataflow = build_effect_flow(
+        "inference", LANES, lambda: open_timeline(timeline.url), step, stop
+    )
     thread = Thread(target=run_main, args=(dataflow,))
     thread.start()
     try:

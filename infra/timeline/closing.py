@@ -1,0 +1,34 @@
+"""What every timeline does about being closed."""
+
+from types import TracebackType
+from typing import Self
+
+from schemas.errors import TimelineError
+
+
+class Closing:
+    """A timeline that is used as a context manager, and refuses to be used once it is closed."""
+
+    _closed = False
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TimelineError(f"timeline {self.url} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
