@@ -56,6 +56,14 @@ class SpeechActivity:
             self._run_start = None
         return None
 
+    def steady(self, vad: VadPolicy, low: float, high: float, until: int) -> bool:
+        """Whether hops between these probabilities leave everything here as it is up to `until`."""
+        if not self.active:
+            return high < vad.activation and self._run_start is None
+        if self.silence_start is None:
+            return low >= vad.deactivation
+        return high < vad.activation and until - self.silence_start < vad.min_silence
+
     @property
     def stirring(self) -> int | None:
         """Where a voice has begun that may become speech; None while there is none."""

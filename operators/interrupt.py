@@ -33,6 +33,7 @@ from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop, Out
 from operators.speaking import EVENTS, Speaking
 from operators.words import is_only, lists_for, phrases, starts_with
 from schemas.envelope import Event
+from schemas.perception import PerceptionWindow
 from schemas.responses import ResponseCancelled
 from schemas.transcription import BackchannelRequested, RequestSuperseded, RequestTimedOut
 from schemas.turns import FloorPaused, FloorResumed, OverlapResolved, OverlapStarted
@@ -84,6 +85,15 @@ class Interrupt:
             self._overlap_goes_on(state, speaking, overlap, now, out)
         self._set_alarm(state)
         return out
+
+    def skims(self, state: InterruptState, window: PerceptionWindow, until: int) -> bool:
+        return state.overlap is None
+
+    def skim(self, state: InterruptState, window: PerceptionWindow) -> None:
+        if window.probabilities is not None and not is_echo(window, state.policy.echo):
+            for probability in window.probabilities:
+                if probability >= state.policy.vad.deactivation:
+                    state.hear_level(window.level_db)
 
     @staticmethod
     def _hear(state: InterruptState, hop: Hop) -> None:

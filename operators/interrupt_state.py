@@ -71,9 +71,14 @@ class InterruptState:
             overlap.burst_us += length
             overlap.level_sum += hop.level_db
             overlap.level_hops += 1
-        elif self.speaking is None or not self.speaking.started:
-            usual = hop.level_db if self.user_db is None else self.user_db
-            self.user_db = usual + LEVEL_SHARE * (hop.level_db - usual)
+        else:
+            self.hear_level(hop.level_db)
+
+    def hear_level(self, level_db: float) -> None:
+        """A voiced hop outside of overlaps makes the user's usual level."""
+        if self.speaking is None or not self.speaking.started:
+            usual = level_db if self.user_db is None else self.user_db
+            self.user_db = usual + LEVEL_SHARE * (level_db - usual)
 
     def drop_db(self, overlap: Overlap) -> float | None:
         """How far the overlapping voice lies below the user's usual level; None where that is not known."""

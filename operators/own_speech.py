@@ -13,6 +13,7 @@ from itertools import pairwise
 from operators.heard import words
 from operators.reducer import Hop
 from schemas.envelope import Event
+from schemas.perception import PerceptionWindow
 from schemas.policy import EchoPolicy
 
 EVENTS = frozenset(
@@ -30,7 +31,7 @@ SENTENCES = 24
 """Sentences that are remembered."""
 
 
-def is_echo(hop: Hop, policy: EchoPolicy) -> bool:
+def is_echo(hop: Hop | PerceptionWindow, policy: EchoPolicy) -> bool:
     """Whether a hop's sound is what was played, so that it says nothing about the user's voice."""
     return hop.echo is not None and policy.threshold < 1 and hop.echo >= policy.threshold
 

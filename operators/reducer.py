@@ -5,14 +5,16 @@ Rules (laws 2 and 3):
   be read: no clock, no random source, no file, no global. The policy comes with `session.configured` like any other event.
 - Time is the argument `now`: the session's media time in µs. `advance` is called whenever it moves on (every hop of 32 ms, every
   tick) and the state's `alarm` has been reached; an operator that wants every hop leaves its alarm at 0.
+- An operator that wants every hop may be a `Skimmer` too: most windows change nothing, and it takes those in one step.
 - Operators know each other only by the events they decide. Their fixed order is `operators.pipeline.OPERATORS`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from schemas.base import Data
 from schemas.envelope import Event
+from schemas.perception import PerceptionWindow
 
 NEVER = 1 << 62
 """An alarm that does not ring."""
@@ -78,4 +80,20 @@ class Operator(Protocol):
 
     def advance(self, state: Any, now: int, hop: Hop | None) -> Decisions:
         """Media time has reached `now`; `hop` is what was heard in between, None where there was no media."""
+        ...
+
+
+@runtime_checkable
+class Skimmer(Protocol):
+    """An operator that can take a whole window at once where nothing in it could be decided.
+
+    It must come to the very state that `advance`, called for each hop, comes to; where it cannot be sure, it says no.
+    """
+
+    def skims(self, state: Any, window: PerceptionWindow, until: int) -> bool:
+        """Whether `advance` would decide nothing at any hop of a window with probabilities; `until`: the media time after it."""
+        ...
+
+    def skim(self, state: Any, window: PerceptionWindow) -> None:
+        """Take the window; only where every operator that is awake skims it."""
         ...

@@ -36,9 +36,11 @@ from operators.own_speech import EVENTS as OWN_EVENTS
 from operators.own_speech import is_echo
 from operators.reducer import Decision, Decisions, Hop, Out
 from operators.turn_requests import ask, resume, supersede
-from operators.turn_silence import continued, is_the_users, media_over, weigh
+from operators.turn_silence import continued, how_it_ended, is_the_users, media_over, weigh
+from operators.turn_skim import skim, skims
 from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
 from schemas.envelope import Event
+from schemas.perception import PerceptionWindow
 from schemas.transcription import RequestTimedOut, TranscriptOffered
 from schemas.turns import (
     EndReason,
@@ -94,7 +96,15 @@ class Turn:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
         if state.turn is not None:
             self._check(state, state.turn, max(now, state.heard_until), out)
+        state.looked_at = None if out else max(now, state.heard_until)
+        state.calm_until = None
         return out
+
+    def skims(self, state: TurnState, window: PerceptionWindow, until: int) -> bool:
+        return skims(state, window, until)
+
+    def skim(self, state: TurnState, window: PerceptionWindow) -> None:
+        skim(state, window)
 
     def _hear(self, state: TurnState, hop: Hop, out: Out) -> None:
         if hop.epoch != state.epoch and state.activity.active:
@@ -218,29 +228,14 @@ class Turn:
             if request:
                 state.await_late(request, turn.turn)
         supersede(turn, turn.endpoint_request, "turn ended", out)
-        end = state.heard_until if state.silent_since is None else state.silent_since
-        if turn.by == "transcript":
-            end = turn.offered_end
-        end = max(end, turn.start_us)
-        text = turn.words()
-        taken = is_the_users(state, text, turn.start_us, turn.echo)
-        ended = TurnEnded(
-            turn=turn.turn,
-            start_us=turn.start_us,
-            end_us=end,
-            text=text if taken else "",
-            reason=reason,
-            probability=turn.probability,
-            reply=turn.reply,
-            ignored="" if taken else text,
-        )
+        ended = how_it_ended(state, turn, reason)
         out.append(Decision(ended, turn.turn))
-        state.turn, state.last_turn_end = None, end
+        state.turn, state.last_turn_end = None, ended.end_us
         state.last = LastTurn(
             turn.turn,
             turn.start_us,
-            end,
-            max(state.heard_until, end),
+            ended.end_us,
+            max(state.heard_until, ended.end_us),
             turn.epoch,
             turn.context_start,
             turn.echo,
@@ -256,6 +251,7 @@ class Turn:
 
     def step(self, state: TurnState, event: Event, now: int) -> Decisions:
         out: Out = []
+        state.looked_at = None
         if event.type in OWN_EVENTS:
             state.own.observe(event, now)
             if event.type == "response.started" and state.last is not None:

@@ -7,7 +7,7 @@ from operators.turn_state import LastTurn, OpenTurn, TurnState
 from operators.words import is_only, phrases
 from schemas.base import WINDOW_US
 from schemas.policy import Policy
-from schemas.turns import EndReason
+from schemas.turns import EndReason, TurnEnded
 
 CLOSED_WAIT = 500_000
 """Time after the close by which its last windows have come, or will not."""
@@ -67,3 +67,22 @@ def is_the_users(state: TurnState, text: str, start: int, echo: float | None) ->
     if is_only(words(text), phrases(state.policy.turn.ignore_words)):
         return False
     return not state.own.is_own(text, start, echo, state.policy.echo)
+
+
+def how_it_ended(state: TurnState, turn: OpenTurn, reason: EndReason) -> TurnEnded:
+    """What a turn that ends now was: until where, in which words."""
+    end = state.heard_until if state.silent_since is None else state.silent_since
+    if turn.by == "transcript":
+        end = turn.offered_end
+    text = turn.words()
+    taken = is_the_users(state, text, turn.start_us, turn.echo)
+    return TurnEnded(
+        turn=turn.turn,
+        start_us=turn.start_us,
+        end_us=max(end, turn.start_us),
+        text=text if taken else "",
+        reason=reason,
+        probability=turn.probability,
+        reply=turn.reply,
+        ignored="" if taken else text,
+    )

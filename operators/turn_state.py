@@ -106,6 +106,10 @@ class TurnState:
     last_turn_end: int = 0
     muted: bool = False
     closed_at: int | None = None
+    looked_at: int | None = None
+    """When all that time may bring was last looked at and nothing followed; None where something has happened since."""
+    calm_until: int | None = None
+    """The first deadline after that; None where it has not been looked for."""
     awaited: dict[str, str] = field(default_factory=dict)
     """Requests for which the answer's kind is awaited by no open turn any more → their turn, for late transcripts."""
 

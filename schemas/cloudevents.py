@@ -21,6 +21,8 @@ from schemas.upcast import upcaster
 PREFIX = "venus."
 JSON_TYPE = b"application/json"
 MAX_PCM_RATE = 384_000
+_LEAST = 6
+"""Headers of a record that has a media time and nothing else that is optional: version, type, id, source, time, content type."""
 
 
 class UnknownType(BadRecord):
@@ -146,12 +148,18 @@ def decode(record: StoredRecord | Record) -> Event:
         UnknownType: a type of a newer or foreign writer; harmless.
         BadRecord: the record breaks the contract; the message says how.
     """
-    get = dict(record.headers).get
+    return decode_parts(record.key, dict(record.headers), record.value)
+
+
+def decode_parts(key: str | None, headers: dict[str, bytes], value: bytes) -> Event:
+    """`decode` of what a record is made of, for logs that can do without making one."""
+    get = headers.get
     wire = get("ce_type")
     if wire is None:
-        get = attributes(record.headers).get
+        headers = {name.lower(): text for name, text in headers.items()}
+        get = headers.get
         wire = get("ce_type")
-    if not record.key:
+    if not key:
         raise BadRecord("the record has no key; the key is the session id")
     if wire is None:
         raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
@@ -165,18 +173,21 @@ def decode(record: StoredRecord | Record) -> Event:
             raise BadRecord("ce_id and ce_source are needed")
         if validate is None:
             rate, channels = _pcm_format(content_type)
-            data: Any = Pcm(rate, channels, record.value)
+            data: Any = Pcm(rate, channels, value)
         else:
             if not content_type.startswith(JSON_TYPE):
                 raise BadRecord(f"content-type {content_type!r} where application/json is needed")
-            data = validate(orjson.loads(record.value or b"{}"))
+            data = validate(orjson.loads(value or b"{}"))
+        mediatime = _integer("mediatime", get("ce_mediatime"))
+        if len(headers) == _LEAST and mediatime is not None and "content-type" in headers:
+            return Event(name, key, id_, source, data, mediatime)
         return Event(
             name,
-            record.key,
+            key,
             id_,
             source,
             data,
-            _integer("mediatime", get("ce_mediatime")),
+            mediatime,
             _text(get("ce_causationid")),
             _text(get("ce_correlationid")),
             _integer("sequence", get("ce_sequence")),
@@ -208,7 +219,11 @@ def decode_plain(wire: bytes, session: str, headers: dict[str, str], data: Any) 
         )
         if not plain or get("content-type", "application/json") != "application/json":
             return None
-        mediatime, sequence = get("ce_mediatime"), get("ce_sequence")
+        mediatime = get("ce_mediatime")
+        if len(headers) == _LEAST and mediatime is not None and "content-type" in headers:
+            # As most are: windows.
+            return Event(name, session, id_, source, validate(data), int(mediatime))  # type: ignore[arg-type,misc]
+        sequence = get("ce_sequence")
         return Event(
             name,
             session,
