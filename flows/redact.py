@@ -108,7 +108,9 @@ def kept_words(config: SessionConfigured) -> frozenset[str]:
     """The words that rules look for."""
     lists = lists_for(config.language)
     known = (*lists.acknowledgements, *lists.stops, *lists.repairs, *lists.asides)
-    found = {word for phrase in known for word in phrase}
+    # As `_WORD` finds them: "that's" is two, and a phrase in a script without spaces is one.
+    found = {part for phrase in known for word in phrase for part in re.findall(r"\w+", word)}
+    found.update("".join(phrase) for phrase in known)
     found.update(
         re.findall(
             r"\w+", orjson.dumps(config.policy.work.model_dump(mode="json")).decode().lower()

@@ -23,7 +23,7 @@ from schemas.record import Lane, Record, StoredRecord
 from schemas.registry import PARTIALS, TERMINALS
 from schemas.responses import Message, ResponseRequested, SpeechRequested
 from schemas.session import SessionConfigured, SessionEnded, SessionOpened
-from schemas.transcription import EndpointRequested, TranscriptRequested
+from schemas.transcription import BackchannelRequested, EndpointRequested, TranscriptRequested
 
 RATE = 16_000
 OUTCOME_TYPES = frozenset(PARTIALS) | frozenset(TERMINALS)
@@ -107,6 +107,20 @@ def wants_text(
 def wants_speech(words: str, session: str = "s", id_: str = "v", response: str = "r") -> Event:
     data = SpeechRequested(response=response, index=0, text=words)
     return Event("speech.requested", session, id_, "conversation", data, 0, "c", response)
+
+
+def wants_opinion(
+    text: str, session: str = "s", id_: str = "b", assistant: str = "", language: str = "en"
+) -> Event:
+    data = BackchannelRequested(
+        overlap="o",
+        response="r",
+        text=text,
+        assistant=assistant,
+        speech_us=400_000,
+        language=language,
+    )
+    return Event("backchannel.requested", session, id_, "conversation", data, 0, "c", "r")
 
 
 def append(timeline: Timeline, events: Iterable[Event], lane: Lane = Lane.TIMELINE) -> None:
