@@ -4,6 +4,7 @@ Each session plays the demo's recorded speech from a place of its own, 100 ms a 
 the 100 ms as those of independent devices behind a gateway would be.
 """
 
+import sys
 from multiprocessing.synchronize import Event as EventType
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from infra.timeline import open_timeline
 from infra.timeline.port import Place
 from schemas.cloudevents import encode
 from schemas.envelope import Event, Pcm
+from schemas.errors import VenusError
 from schemas.ids import observation_id
 from schemas.record import Lane, Record
 from schemas.session import SessionClosed, SessionOpened
 
 CHUNK_S = 0.1
+LATEST_S = 1.0
+"""A load that has fallen behind by more than this was not the load that was asked for."""
 SLOTS = 10
 """Sessions are spread over so many moments of a chunk's length; those of one moment are written together, as a gateway would."""
 RATE = 16_000
@@ -65,12 +69,18 @@ def feed(url: str, sessions: int, seconds: float, ready: EventType) -> None:
                 if records:
                     timeline.append(records, Lane.MEDIA)
         late = monotonic_s() - start - (chunks + 1) * CHUNK_S
-        if late > 1.0:
-            pass
+        if late > LATEST_S:
+            sys.exit(f"the load was {late:.1f} s late: this machine is too slow to feed it")
         end_us = round(chunks * CHUNK_S * 1e6)
         timeline.append(
             [_record(session_name(i), 1, SessionClosed(), end_us) for i in range(sessions)]
         )
+
+
+def check_fed(exitcode: int | None) -> None:
+    """Raise VenusError if the process that ran `feed` did not end well."""
+    if exitcode:
+        raise VenusError("the load could not be fed in real time: these figures would mean nothing")
 
 
 def probe(url: str, stop: EventType) -> None:

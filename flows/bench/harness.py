@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flows.bench.feed import CHUNK_S, RATE, feed, session_name
-from flows.bench.loop import percentile
+from flows.bench.feed import check_fed, feed, session_name
+from flows.bench.loop import decision_latencies, percentile
 from infra.clock import monotonic_s, sleep_s
 from infra.timeline import open_timeline
 from infra.timeline.port import Timeline
-from schemas.base import WINDOW_SAMPLES
-from schemas.cloudevents import decode, encode
+from schemas.cloudevents import encode
 from schemas.envelope import Event
 from schemas.errors import VenusError
 from schemas.ids import observation_id
@@ -82,6 +81,7 @@ def run_harness_bench(
                 _ask(url, work_seconds)
             say(f"{'with' if asked else 'without'} works: {passed:.0f} of {total_s:.0f} s")
             sleep_s(0.1)
+        check_fed(feeder.exitcode)
         sleep_s(3.0)
     finally:
         for process in flows.values():
@@ -90,7 +90,7 @@ def run_harness_bench(
             process.wait(20)
         feeder.kill()
     with open_timeline(url) as timeline:
-        found = list(_latencies(timeline, sessions))
+        found = decision_latencies(timeline, sessions)
         completed = sum(_is(r, b"venus.work.completed.v1") for r in _records(timeline))
     split = part_s * 1e6
     without = [ms for at, ms in found if SETTLE_S * 1e6 <= at < split]
@@ -128,30 +128,6 @@ def _records(timeline: Timeline) -> Any:
 
 def _is(record: Any, wire: bytes) -> bool:
     return dict(record.headers).get("ce_type") == wire
-
-
-def _latencies(timeline: Timeline, sessions: int) -> Any:
-    """(media time of the window's end in µs, ms from its chunk's append to the first decision's)."""
-    chunk_samples = round(CHUNK_S * RATE)
-    names = {session_name(i) for i in range(sessions)}
-    chunks: dict[tuple[str, int], int] = {}
-    for partition in range(timeline.partitions):
-        for record in timeline.scan(Lane.MEDIA, partition):
-            if record.key in names:
-                sequence = int(dict(record.headers)["ce_sequence"])
-                chunks[record.key, sequence] = record.appended_us
-    windows: dict[str, tuple[str, int]] = {}
-    for record in _records(timeline):
-        if record.key not in names:
-            continue
-        event = decode(record)
-        if event.type == "perception.window":
-            windows[event.id] = (record.key, event.data.first_sample + WINDOW_SAMPLES)
-        elif event.cause in windows:
-            session, end = windows.pop(event.cause)
-            appended = chunks.get((session, (end - 1) // chunk_samples))
-            if appended is not None:
-                yield end * 1_000_000 // RATE, (record.appended_us - appended) / 1e3
 
 
 def as_json(figures: HarnessFigures) -> str:

@@ -15,15 +15,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
 
 import psutil
 
-from flows.bench.feed import CHUNK_S, RATE, feed, probe, session_name, watch_probe
+from flows.bench.feed import CHUNK_S, RATE, check_fed, feed, probe, session_name, watch_probe
 from flows.replay import prove
 from flows.supervisor import Child
 from infra.clock import monotonic_s, sleep_s
-from infra.timeline import open_timeline
+from infra.timeline import Timeline, open_timeline
 from schemas.base import WINDOW_SAMPLES
 from schemas.cloudevents import decode
 from schemas.errors import VenusError
@@ -112,6 +111,7 @@ def run_loop(
             sleep_s(0.2)
             say(f"{kind}, {sessions} sessions: {monotonic_s() - started:.0f} of {seconds:.0f} s")
         after = {name: cpu_seconds(p) for name, p in watched.items()}
+        check_fed(feeder.exitcode)
         stop.set()
         prober.join(10)
         watcher.join(10)
@@ -126,7 +126,7 @@ def run_loop(
         watcher.kill()
     per = {name: (after[name] - before[name]) * 1e3 / (sessions * seconds) for name in watched}
     with open_timeline(url) as timeline:
-        latencies = decision_latencies(timeline, sessions)
+        latencies = [ms for _, ms in decision_latencies(timeline, sessions)]
         begun = monotonic_s()
         proofs = prove(timeline)
         took = monotonic_s() - begun
@@ -178,8 +178,8 @@ def _start_flows(
     return {name: child.process for name, child in children.items() if child.process is not None}
 
 
-def decision_latencies(timeline: Any, sessions: int) -> list[float]:
-    """ms from the append of the chunk that completed a window to the append of the first decision that it caused."""
+def decision_latencies(timeline: Timeline, sessions: int) -> list[tuple[int, float]]:
+    """(media time of a window's end in µs, ms from the append of the chunk that completed it to that of its first decision)."""
     chunk_samples = round(CHUNK_S * RATE)
     names = {session_name(i) for i in range(sessions)}
     chunks: dict[tuple[str, int], int] = {}
@@ -188,7 +188,7 @@ def decision_latencies(timeline: Any, sessions: int) -> list[float]:
             if record.key in names:
                 chunks[record.key, int(dict(record.headers)["ce_sequence"])] = record.appended_us
     windows: dict[str, tuple[str, int]] = {}
-    found: list[float] = []
+    found: list[tuple[int, float]] = []
     for partition in range(timeline.partitions):
         for record in timeline.scan(Lane.TIMELINE, partition):
             if record.key not in names:
@@ -200,7 +200,8 @@ def decision_latencies(timeline: Any, sessions: int) -> list[float]:
                 session, end = windows.pop(event.cause)
                 appended = chunks.get((session, (end - 1) // chunk_samples))
                 if appended is not None:
-                    found.append((record.appended_us - appended) / 1e3)
+                    ms = (record.appended_us - appended) / 1e3
+                    found.append((end * 1_000_000 // RATE, ms))
     return found
 
 

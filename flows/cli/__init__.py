@@ -51,7 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("flows.cli.bench", "Measure: ratios within one run."),
     "flow": ("flows.cli.run", ""),
 }
-"""Command → (module that defines a function of that name, one line of help; without help it is hidden)."""
+"""Command → (module that defines a function or a group of that name, one line of help; without help it is hidden)."""
 
 
 class LazyGroup(TyperGroup):
@@ -64,10 +64,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module_name, text = COMMANDS[cmd_name]
+        function = getattr(importlib.import_module(module_name), cmd_name)
+        if isinstance(function, typer.Typer):
+            return typer.main.get_command(function)
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        function = getattr(importlib.import_module(module_name), cmd_name)
         app.command(cmd_name, help=text or None, hidden=not text)(function)
         return typer.main.get_command(app)
 

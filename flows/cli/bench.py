@@ -1,8 +1,9 @@
-"""`venus bench`: measurements, each a ratio within one run."""
+"""`venus bench WHAT`: measurements, each a ratio within one run. A bench is a command of its own with options of its own."""
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,46 +17,50 @@ from schemas.errors import BadInput, VenusError
 if TYPE_CHECKING:
     from flows.bench.loop import LoopFigures
 
-WHAT = ("loop",)
+bench = typer.Typer(add_completion=False, rich_markup_mode=None, help="Measure.")
+
+FolderOption = Annotated[
+    Path | None, typer.Option(help="where the SQLite files go (default: a temporary folder)")
+]
 
 
-def bench(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="loop: cost and latency of perception, conversation and the Triton VAD"
-        ),
-    ] = "loop",
+@contextmanager
+def measuring(folder: Path | None = None) -> Iterator[tuple[Path, Callable[[str], None]]]:
+    """A folder for the time of the measurement, and a way to say how far it is; an error is one line and exit code 1."""
+    console = Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="venus-bench-", dir=folder) as place,
+        console.status("starting") as status,
+    ):
+        try:
+            yield Path(place), status.update
+        except BadInput:
+            raise
+        except VenusError as error:
+            console.print(f"venus: {error}", style="red")
+            raise typer.Exit(1) from None
+
+
+@bench.command()
+def loop(
     sessions: Annotated[str, typer.Option(help="numbers of sessions, comma-separated")] = "1,20,60",
     seconds: Annotated[float, typer.Option(help="length of each run")] = 20.0,
     kafka: Annotated[
         str | None, typer.Option("--kafka", metavar="HOST:PORT", help="measure on this broker, too")
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="where the SQLite files go (default: a temporary folder)")
-    ] = None,
+    folder: FolderOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure."""
-    if what not in WHAT:
-        raise BadInput(f"nothing to measure named {what!r}; there is: {', '.join(WHAT)}")
+    """Cost and latency of perception, conversation and the Triton VAD."""
+    from flows.bench.loop import as_json
+
     try:
         counts = [int(n) for n in sessions.split(",")]
     except ValueError:
         raise BadInput(f"--sessions {sessions}: whole numbers separated by commas") from None
-    console = Console(stderr=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="venus-bench-", dir=folder) as place,
-        console.status("starting Triton") as status,
-    ):
-        try:
-            figures = _measure(counts, seconds, kafka, Path(place), status.update)
-        except VenusError as error:
-            console.print(f"venus: {error}", style="red")
-            raise typer.Exit(1) from None
+    with measuring(folder) as (place, say):
+        figures = _loop(counts, seconds, kafka, place, say)
     if json:
-        from flows.bench.loop import as_json
-
         for one in figures:
             print(as_json(one))
         return
@@ -70,10 +75,16 @@ def bench(
         cells = [*(f"{v:.2f}" for v in cpu), *(f"{v:.1f}" for v in latency)]
         cells.append(f"{f.replay_speed:,.0f}")
         table.add_row(f.log, str(f.sessions), *cells)
+    show(table)
+
+
+def show(table: Table) -> None:
+    """Print a table no narrower than its figures need."""
+    console = Console()
     Console(width=max(120, console.width)).print(table)
 
 
-def _measure(
+def _loop(
     counts: list[int],
     seconds: float,
     kafka: str | None,
@@ -84,6 +95,7 @@ def _measure(
     from infra.triton.server import LocalTriton
 
     figures = []
+    say("starting Triton")
     with LocalTriton(models=("silero_vad",), log_path=place / "triton.log") as triton:
         for count in counts:
             logs = {"sqlite": f"sqlite:///{place}/loop-{count}.db"}
@@ -93,3 +105,35 @@ def _measure(
                 figures.append(run_loop(url, kind, count, seconds, triton.url, triton.pid, say))
                 sys.stderr.flush()
     return figures
+
+
+@bench.command()
+def harness(
+    sessions: Annotated[int, typer.Option(help="conversations beside the works")] = 4,
+    seconds: Annotated[float, typer.Option(help="length of each of the eight works")] = 20.0,
+    folder: FolderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Latency of decisions beside eight works, four of them computing, and without."""
+    from flows.bench.harness import as_json, run_harness_bench
+    from infra.triton.server import LocalTriton
+
+    with measuring(folder) as (place, say):
+        say("starting Triton")
+        with LocalTriton(models=("silero_vad",), log_path=place / "triton.log") as triton:
+            url = f"sqlite:///{place}/harness.db"
+            figures = run_harness_bench(url, sessions, seconds, triton.url, say)
+    if json:
+        print(as_json(figures))
+        return
+    table = Table(title="from chunk appended to decision appended, ms", box=None)
+    for name in ("", "decisions", "p50", "p99"):
+        table.add_column(name, justify="right" if name else "left")
+    f = figures
+    for name, count, p50, p99 in (
+        ("without works", f.decisions_without, f.p50_without, f.p99_without),
+        (f"beside works ({f.works_completed} done)", f.decisions_with, f.p50_with, f.p99_with),
+    ):
+        table.add_row(name, str(count), f"{p50:.1f}", f"{p99:.1f}")
+    table.add_row("ratio", "", f"{f.p50_with / f.p50_without:.2f}", f"{f.ratio:.2f}")
+    show(table)
