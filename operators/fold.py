@@ -34,8 +34,9 @@ WAITING_LIMIT = 4096
 
 Fate = Literal["applied", "repeat", "late", "waiting"]
 
-# Ranks at equal media time in an asap session: what the device said, what the models said, then what was heard, then bare time.
-_ACK, _OUTCOME, _WINDOW, _TIME = 0, 1, 2, 3
+# Ranks at equal media time in an asap session: what the device said, what the models said, what was played of it, what was heard of
+# the user, then bare time.
+_SAID, _OUTCOME, _ACK, _WINDOW, _TIME = 0, 1, 2, 3, 4
 _Key = tuple[int, int, str, int, str]
 
 
@@ -230,7 +231,8 @@ class SessionFold:
             # The last window is padded beyond the end of the media; it belongs before the close. The close itself says nothing
             # about how far perception has come: the ticks do that follow the last window.
             return (time + WINDOW_US, _TIME, "", 1, event.id)
-        return (time, _ACK, event.source, event.sequence or 0, event.id)
+        rank = _ACK if event.type == "playback.ack" else _SAID
+        return (time, rank, event.source, event.sequence or 0, event.id)
 
     def _awaited(self) -> _Key | None:
         """The place in the order of the next input that has to come before anything later is applied."""

@@ -223,6 +223,11 @@ class ChannelAssembler:
         skipped = sequence is not None and before is not None and sequence > before + 1
         return self._next(sequence, skipped, mediatime, pcm, data)
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch, µs since its start) of the next device sample; epoch -1 before the first."""
+        return self._epoch, 0 if self._run is None else self._run.next_us
+
     def flush(self) -> list[Piece]:
         """The media has ended: what the resampler still holds. Later media begins a new epoch."""
         pieces = self._finish_run()

@@ -45,6 +45,8 @@ class SessionUpdated(Data):
     """A change of policy from here on, by dotted key."""
 
     policy: dict[str, Any]
+    reason: str = ""
+    """Why, for whoever reads the log: e.g. which session and point a continued one goes on from."""
 
 
 @event("device.joined", Kind.OBSERVATION, Writer.DEVICE)

@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Send to a running session: typed text, something to say, push-to-talk, mute, policy, work.",
     ),
     "replay": ("flows.cli.replay", "Derive every decision again from the log alone, and compare."),
+    "continue": (
+        "flows.cli.continuation",
+        "Go on live from a point of a recording, with another policy if wished.",
+    ),
     "work": ("flows.cli.work", "Delegated works: list, show, cancel, artifacts."),
     "state": ("flows.cli.replay", "Show the state of each operator at any event of a recording."),
     "stats": ("flows.cli.analysis", "Measure conversations: ours, and recordings from elsewhere."),
