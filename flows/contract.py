@@ -1,6 +1,7 @@
-"""Writes the published contract, `docs/asyncapi.json` and `docs/schemas/*.json`: `python -m flows.contract [FOLDER]`.
+"""Writes the published contract, `docs/asyncapi.json` and `docs/schemas/*.json`, and the tables `docs/events.md` and
+`docs/policy.md`: `python -m flows.contract [FOLDER]`.
 
-The contract itself is made by `schemas.asyncapi`, which reads and writes nothing.
+They are made by `schemas.asyncapi` and `schemas.reference`, which read and write nothing.
 """
 
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from schemas import reference
 from schemas.asyncapi import document, json_schemas
 from schemas.cloudevents import wire_type
 
@@ -23,10 +25,11 @@ def contract() -> dict[str, bytes]:
     files = {"asyncapi.json": document(release)} | {
         f"schemas/{wire_type(name)}.json": schema for name, schema in json_schemas().items()
     }
-    return {
+    made = {
         path: orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n"
         for path, content in files.items()
     }
+    return made | {path: text.encode() for path, text in reference.files()}
 
 
 def write(folder: Path) -> int:

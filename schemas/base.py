@@ -29,6 +29,8 @@ _UNITS = {
     "m": 60_000_000,
     "h": 3_600_000_000,
 }
+MICROS_UNITS = tuple((unit, _UNITS[unit]) for unit in ("h", "min", "s", "ms", "us"))
+"""(unit, µs), the greatest first."""
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(us|ms|s|min|m|h)\s*")
 
 
@@ -72,7 +74,9 @@ class Writer(StrEnum):
 class Data(BaseModel):
     """Base of every event's data. Unknown fields of a newer writer are kept out, not refused."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_bytes="utf8")
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", ser_json_bytes="utf8", use_attribute_docstrings=True
+    )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self  # frozen all the way down: a copy of a session's state may share it

@@ -45,6 +45,8 @@ class FloorRequested(Data):
 
 @event("floor.withdrawn", Kind.DECISION, Writer.CONVERSATION)
 class FloorWithdrawn(Data):
+    """A request for the floor that will not be spoken any more."""
+
     request: str
     reason: str
 

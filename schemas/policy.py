@@ -25,7 +25,7 @@ def _listed(value: object) -> object:
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self
@@ -35,9 +35,13 @@ class VadPolicy(Section):
     """Speech activity by hysteresis on the voice activity probability of each hop."""
 
     activation: Probability = 0.5
+    """Probability from which on a hop is voiced, while nobody speaks."""
     deactivation: Probability = 0.35
+    """Probability below which a hop is silent, while somebody speaks."""
     min_speech: Micros = 96 * MS
+    """Voiced time without a break that begins a speech."""
     min_silence: Micros = 256 * MS
+    """Silent time without a break that ends a speech."""
     pre_roll: Micros = 500 * MS
     """Audio before the detected onset that belongs to the speech, never reaching into the speech before."""
 
@@ -46,8 +50,11 @@ class EndpointPolicy(Section):
     """When the endpoint model is asked, and what its answer means."""
 
     ask_after: Micros = 200 * MS
+    """Silence after which the model is asked whether the turn is over."""
     max_audio: Micros = 8 * S
+    """The last part of the turn that it is given."""
     threshold: Probability = 0.5
+    """A turn is complete above this probability; otherwise it is held."""
     give_up_after: Micros = 700 * MS
     """Silence after which a turn without an answer counts as complete, flagged `no_prediction`."""
 
@@ -56,12 +63,17 @@ class TurnPolicy(Section):
     """When a turn ends (all from the end of speech)."""
 
     end_silence: Micros = 320 * MS
+    """Silence before which no turn ends."""
     hold_max: Micros = 3 * S
+    """Silence that ends a turn which the endpoint model takes for incomplete."""
     transcript_deadline: Micros = 1 * S
+    """Time after a turn's end in which its transcript is expected; after it, what a device has offered counts instead."""
     watchdog: Micros = 5 * S
+    """Time after a turn's end at which it is ended without its words."""
     media_idle: Micros = 1 * S
     """Time without any media that closes an open speech."""
     longest: Micros = 60 * S
+    """Length at which a turn is ended although the user speaks on."""
     reopen_within: Micros = 2 * S
     """Speech this soon after a turn that nobody has heard an answer to continues it; 0: never."""
     offered_silence: Micros = 800 * MS
@@ -78,10 +90,12 @@ class OverlapPolicy(Section):
     interruptible: bool = True
     """False: the assistant finishes what it says; an interruption is recorded and answered after."""
     pause_after: Micros = 200 * MS
+    """Speech this long over the assistant pauses it."""
     interrupt_after: Micros = 1200 * MS
     """Speech this long over the assistant interrupts without waiting for its words; until then it is only paused, so that nobody is
     talked over while "yeah, okay" is being understood."""
     resume_within: Micros = 2 * S
+    """Time without evidence after which a paused assistant goes on."""
     min_words: Annotated[int, Field(ge=1, le=50)] = 1
     """Fewer words than these, in one utterance, do not interrupt unless they stop or correct; they are answered after."""
     side_talk_drop: Annotated[float, Field(ge=0.0, le=100.0)] = 15.0
@@ -91,6 +105,7 @@ class OverlapPolicy(Section):
     backchannel_within: Micros = 400 * MS
     """Time for its answer; then the rules decide."""
     backchannel_threshold: Probability = 0.5
+    """Probability from which on the classifier's word is: a backchannel."""
 
 
 class EchoPolicy(Section):
@@ -101,6 +116,7 @@ class EchoPolicy(Section):
     clear: Probability = 0.25
     """A turn with no window above this is certainly not an echo, whatever its words."""
     least_words: Annotated[int, Field(ge=1)] = 3
+    """Transcripts of fewer words are never taken for the assistant's own."""
     match: Probability = 0.6
     """Share of a transcript's pairs of words that the assistant has just said too, from which on it is the assistant's."""
     tail: Micros = 400 * MS
@@ -128,8 +144,11 @@ class IdlePolicy(Section):
     """What silence of both sides means; counted from the end of playback. 0 switches off."""
 
     away_after: Micros = 0
+    """Silence after which the user counts as away."""
     prompt_after: Micros = 0
+    """Silence after which the assistant says `prompt_text`."""
     prompt_text: str = "Are you still there?"
+    """What is said then."""
     prompts_most: Annotated[int, Field(ge=1, le=10)] = 2
     """Prompts until the user says something."""
 
@@ -138,11 +157,17 @@ class ResponsePolicy(Section):
     """What is asked of the language model and the synthesis."""
 
     system_prompt: str = "You are a friendly voice assistant. Answer in one or two short spoken sentences, without lists or symbols."
+    """Goes before the conversation."""
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 48
+    """Longest answer."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    """0: the likeliest token each time."""
     seed: int = 0
+    """For temperatures above 0."""
     history_turns: Annotated[int, Field(ge=0, le=200)] = 4
+    """Turns of both sides that the model is reminded of."""
     retries: Annotated[int, Field(ge=0, le=5)] = 1
+    """Times that a failed generation or synthesis is asked for again."""
     watchdog: Micros = 30 * S
     """Time without any outcome or playback after which a response ends as `timed_out`."""
 
@@ -151,20 +176,29 @@ class LatencyPolicy(Section):
     """The time an outcome is given in a session paced `asap`, after its request (law 7)."""
 
     endpoint: Micros = 60 * MS
+    """Of an endpoint prediction."""
     transcript: Micros = 300 * MS
+    """Of a transcript."""
     backchannel: Micros = 100 * MS
+    """Of the backchannel classifier."""
     generate: Micros = 400 * MS
+    """Of an answer's text."""
     speak: Micros = 250 * MS
+    """Of a sentence's speech."""
     work: Micros = 8 * S
+    """Of a delegated work."""
 
 
 class PlaybackPolicy(Section):
     """How often a device that acknowledges playback says how far it has played."""
 
     ack_interval: Micros = 500 * MS
+    """Time between two acknowledgements while something is played."""
 
 
 class SessionPolicy(Section):
+    """How a session ends."""
+
     drain: Micros = 2 * S
     """Media time after `session.closed` in which open things may still end by themselves."""
     abandoned_after: Micros = 60 * S

@@ -39,11 +39,14 @@ Phrases = Annotated[tuple[str, ...], FromText, AfterValidator(_templates)]
 class IntentRule(BaseModel):
     """What the user says → a skill and its arguments, as a language model's tool call would name them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
+    """The rule's own."""
     skill: str
+    """The tool that it delegates to."""
     patterns: Annotated[Phrases, Field(min_length=1)]
+    """What the user may say."""
     corrections: Phrases = ()
     """What may follow a correcting "no," or "I mean" to change an argument: `[to|in] {city}`."""
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -61,35 +64,43 @@ class IntentRule(BaseModel):
 class WorkPolicy(BaseModel):
     """Capture, dispatch and return. Times are media time, but for the limits that the Harness keeps on its wall clock."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     intents: Annotated[tuple[IntentRule, ...], FromText] = ()
+    """Rules that delegate without a language model."""
     cancel_phrases: Phrases = (
         "cancel (it|that|this|everything|the task|the request|the search|the order check)",
         "cancel (the|my|that) {what}",
         "(forget|drop) (it|that|about it|about that)",
         "you (can|may) stop (looking|searching|checking|working on it)",
     )
+    """What the user may say to cancel works."""
     progress_phrases: Phrases = (
         "how is it (going|coming along)",
         "how far (are you|is it)",
         "(are|is) (you|it|that|this) (done|ready|finished) [yet]",
         "(any news|any progress|are you still on it|what is taking so long)",
     )
+    """… to ask how far they are."""
     recall_phrases: Phrases = (
         "what (was|is) the (result|answer|outcome)",
         "what did you (find|find out|get)",
         "tell me the (result|answer|outcome) [again]",
         "say the (result|answer) again",
     )
+    """… to hear a result again."""
     holding: str = "Let me check that."
     """Said when a work begins and the model said nothing itself."""
     still_running: str = "I am still working on that."
+    """Said when the user asks how far it is, before what is known."""
     cancelled: str = "Okay, I cancelled that."
+    """Said when the user has cancelled one."""
     nothing_found: str = "I have no result for that yet."
+    """Said when there is nothing to hear again."""
     failed: str = "Sorry, that did not work: {why}."
     """Told when a work failed; `{why}` in a few words."""
     tell_failures: bool = True
+    """Whether failures are told."""
     tell_progress: bool = False
     """Whether progress is spoken, one sentence at a time."""
 
@@ -98,7 +109,9 @@ class WorkPolicy(BaseModel):
     most_open: Annotated[int, Field(ge=1, le=64)] = 8
     """Works of a session that may be open at once; beyond, requests are refused."""
     query_chars: Annotated[int, Field(ge=1)] = 4_000
+    """Longest request."""
     result_chars: Annotated[int, Field(ge=1)] = 3_000
+    """What is kept of a result."""
     request_limit: Micros = 30 * S
     """Wall time of a work on the routes `skill` and `direct`, …"""
     general_limit: Micros = 180 * S
@@ -110,9 +123,12 @@ class WorkPolicy(BaseModel):
     lookback: Micros = 120 * S
     """How far before the cutoff the evidence reaches."""
     evidence_items: Annotated[int, Field(ge=0, le=100)] = 12
+    """Turns and answers in the evidence."""
 
     sentences: Annotated[int, Field(ge=1, le=10)] = 3
+    """Sentences of a result that are spoken, …"""
     spoken_chars: Annotated[int, Field(ge=20)] = 600
+    """… and their length."""
     silence: Micros = 800 * MS
     """Silence of both sides before a result is told, falling to …"""
     silence_least: Micros = 250 * MS

@@ -43,6 +43,8 @@ class ResponseText(Data):
 
 @event("generation.completed", Kind.OUTCOME, Writer.INFERENCE)
 class GenerationCompleted(Data):
+    """The language model has said all it will."""
+
     response: str
     text: str
     tokens: int
@@ -51,6 +53,8 @@ class GenerationCompleted(Data):
 
 @event("generation.failed", Kind.OUTCOME, Writer.INFERENCE)
 class GenerationFailed(Data):
+    """The language model could not answer, or was stopped."""
+
     response: str
     reason: FailureReason
     message: str = ""
@@ -79,6 +83,8 @@ class ResponseSpeech(Pcm):
 
 @event("speech.completed", Kind.OUTCOME, Writer.INFERENCE)
 class SpeechCompleted(Data):
+    """All of a sentence's speech is in the log."""
+
     response: str
     index: int
     duration_us: int
@@ -87,6 +93,8 @@ class SpeechCompleted(Data):
 
 @event("speech.failed", Kind.OUTCOME, Writer.INFERENCE)
 class SpeechFailed(Data):
+    """A sentence could not be synthesised, or was stopped."""
+
     response: str
     index: int
     reason: FailureReason

@@ -29,6 +29,8 @@ class EndpointRequested(Data):
 
 @event("endpoint.predicted", Kind.OUTCOME, Writer.INFERENCE)
 class EndpointPredicted(Data):
+    """How sure the endpoint model is that the turn is over."""
+
     turn: str
     probability: float
     """Of the turn being complete."""
@@ -36,6 +38,8 @@ class EndpointPredicted(Data):
 
 @event("endpoint.failed", Kind.OUTCOME, Writer.INFERENCE)
 class EndpointFailed(Data):
+    """No prediction came; silence alone decides."""
+
     turn: str
     reason: FailureReason
     message: str = ""
@@ -54,6 +58,8 @@ class TranscriptRequested(Data):
 
 @event("transcript.interim", Kind.OUTCOME, Writer.INFERENCE)
 class TranscriptInterim(Data):
+    """Words so far; they may still change."""
+
     turn: str
     text: str
 
@@ -70,6 +76,8 @@ class TranscriptFinal(Data):
 
 @event("transcript.failed", Kind.OUTCOME, Writer.INFERENCE)
 class TranscriptFailed(Data):
+    """No words came."""
+
     turn: str
     reason: FailureReason
     message: str = ""
@@ -106,6 +114,8 @@ class BackchannelRequested(Data):
 
 @event("backchannel.predicted", Kind.OUTCOME, Writer.INFERENCE)
 class BackchannelPredicted(Data):
+    """How sure the classifier is that the assistant should go on."""
+
     overlap: str
     probability: float
     """Of being a backchannel."""
@@ -113,6 +123,8 @@ class BackchannelPredicted(Data):
 
 @event("backchannel.failed", Kind.OUTCOME, Writer.INFERENCE)
 class BackchannelFailed(Data):
+    """The classifier gave no answer; the rules decide."""
+
     overlap: str
     reason: FailureReason
     message: str = ""

@@ -35,6 +35,8 @@ class SpeechStopped(Data):
 
 @event("turn.started", Kind.DECISION, Writer.CONVERSATION)
 class TurnStarted(Data):
+    """The user has the floor, or is trying to take it."""
+
     turn: str
     start_us: int
     by: Literal["speech", "transcript", "text"]

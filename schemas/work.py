@@ -101,6 +101,8 @@ class WorkCalled(Data):
 
 @event("work.progress", Kind.OUTCOME, Writer.HARNESS)
 class WorkProgress(Data):
+    """How far it is, in the work's own words."""
+
     work: str
     text: str
 
@@ -118,6 +120,8 @@ class WorkArtifact(Data):
 
 @event("work.completed", Kind.OUTCOME, Writer.HARNESS)
 class WorkCompleted(Data):
+    """It is done; its result as text."""
+
     work: str
     result: str
     truncated: bool = False
@@ -126,6 +130,8 @@ class WorkCompleted(Data):
 
 @event("work.failed", Kind.OUTCOME, Writer.HARNESS)
 class WorkFailed(Data):
+    """It could not be done."""
+
     work: str
     reason: FailureReason
     message: str = ""
@@ -134,6 +140,8 @@ class WorkFailed(Data):
 
 @event("work.cancelled", Kind.OUTCOME, Writer.HARNESS)
 class WorkCancelled(Data):
+    """It was stopped on request."""
+
     work: str
     message: str = ""
     attempt: int = 1
@@ -141,6 +149,8 @@ class WorkCancelled(Data):
 
 @event("work.cancelling", Kind.DECISION, Writer.CONVERSATION)
 class WorkCancelling(Data):
+    """Its end is wanted; the Harness answers with `work.cancelled`, unless it was done already."""
+
     work: str
     reason: CancelReason
 
@@ -178,6 +188,8 @@ class WorkDelivering(Data):
 
 @event("work.delivered", Kind.DECISION, Writer.CONVERSATION)
 class WorkDelivered(Data):
+    """The user has heard the result: its playback was acknowledged."""
+
     work: str
     delivery: str
     response: str
