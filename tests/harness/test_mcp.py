@@ -56,6 +56,10 @@ server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 """
 
 
+PATIENT_S = 120.0
+"""A server starts and imports at every call; on a busy machine that takes longer than users would wait."""
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -69,7 +73,7 @@ def http_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     process = subprocess.Popen([sys.executable, str(script), str(port)], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
+        for _ in range(round(PATIENT_S / 0.05)):
             with socket.socket() as s:
                 if s.connect_ex(("127.0.0.1", port)) == 0:
                     break
@@ -81,11 +85,12 @@ def http_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def stdio(name: str, *arguments: str, **more: Any) -> dict[str, McpServer]:
-    return {name: McpServer(name, "python", ("-m", f"mcp_server_{name}", *arguments), **more)}
+    command = ("-m", f"mcp_server_{name}", *arguments)
+    return {name: McpServer(name, "python", command, **{"timeout_s": PATIENT_S} | more)}
 
 
 def call(servers: dict[str, McpServer], tool: str, **arguments: Any) -> str:
-    task = task_of(queued("w1", tool, arguments), Path("none"))
+    task = task_of(queued("w1", tool, arguments, limit_s=PATIENT_S), Path("none"))
     return asyncio.run(Toolbox([McpTools(servers)]).call(tool, arguments, task, SilentReports()))
 
 
@@ -112,7 +117,12 @@ def test_the_git_server(tmp_path: Path) -> None:
 def test_the_sqlite_server(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(SQLITE)!r}); from mcp_server_sqlite import main; main()"
     servers = {
-        "db": McpServer("db", sys.executable, ("-c", code, "--db-path", str(tmp_path / "x.db")))
+        "db": McpServer(
+            "db",
+            sys.executable,
+            ("-c", code, "--db-path", str(tmp_path / "x.db")),
+            timeout_s=PATIENT_S,
+        )
     }
     call(servers, "db.create_table", query="create table t (name text)")
     call(servers, "db.write_query", query="insert into t values ('otter')")
