@@ -16,6 +16,7 @@ from flows.redact import Pseudonyms, kept_words
 from flows.rerun import KINDS, MODELS, Tolerances
 from flows.session_files import Wishes, export, open_file
 from flows.settings import Settings
+from flows.what_if import what_if
 from infra.triton import parts
 from infra.triton.client import ModelRejected, ModelUnavailable
 from operators import heard, judgement
@@ -162,6 +163,22 @@ def test_it_is_a_kind_that_can_be_asked_again() -> None:
     assert "backchannel" in KINDS and MODELS["backchannel"] == "backchannel"
     assert Tolerances().backchannel_probability > 0
     assert set(MODELS) == set(KINDS)
+
+
+@pytest.mark.parametrize("pacing", ["live", "asap"])
+def test_what_if_it_had_to_be_surer_or_were_not_asked(pacing: str) -> None:
+    recorded = talk("s", 30, pacing=pacing, policy=ON, backchannel=0.7).close()
+    log, asked = memory(recorded, with_media=False), len(recorded.of("backchannel.requested"))
+    assert asked and "backchannel" in {d.verdict for d in recorded.data("overlap.resolved")}
+
+    def verdicts(changes: dict[str, Any]) -> set[str]:
+        (result,) = what_if(log, None, changes)
+        return {p.derived.data.verdict for p in result.pairs if p.derived is not None
+                and p.derived.type == "overlap.resolved"}  # fmt: skip
+
+    assert "backchannel" in verdicts({"overlap.backchannel_threshold": 0.7})
+    assert "backchannel" not in verdicts({"overlap.backchannel_threshold": 0.71})
+    assert "backchannel" in verdicts({"overlap.backchannel_model": False})
 
 
 # --- the classifier
