@@ -149,11 +149,9 @@ def pool(sessions: Sequence[Figures]) -> Pooled:
                 )
                 rates[metric.name] = (*found, of)
         else:
-            # Milliminutes, so that counts and minutes divide as whole numbers do.
-            pairs = [
-                one.per_minute[metric.name] for one in sessions if metric.name in one.per_minute
-            ]
-            found = share([(n, round(minutes * 1000)) for n, minutes in pairs])
+            # Thousandths, so that counts and times divide as whole numbers do.
+            pairs = [one.per_time[metric.name] for one in sessions if metric.name in one.per_time]
+            found = share([(n, round(time * 1000)) for n, time in pairs])
             if found is not None:
                 rate, low, high = (value * 1000 for value in found)
                 rates[metric.name] = (rate, low, high, sum(n for n, _ in pairs))

@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 
 from flows.analysis import duplex_bench, tau_voice
 
-Kind = Literal["samples", "share", "per_minute"]
+Kind = Literal["samples", "share", "per_time"]
 
 HE = "Heldner & Edlund 2010, J. Phonetics 38"
+FDB = "Full-Duplex-Bench v1 (below)"
 OURS = "this project"
 
 
@@ -38,13 +39,17 @@ METRICS: tuple[Metric, ...] = (
     Metric("turn_length", "s", "samples", "From the start to the end of the speech of a user's turn.", OURS),
     Metric("rate_user", "words/s", "samples", "Words of a user's turn per second of its length.", OURS),
     Metric("rate_assistant", "words/s", "samples", "Words heard of a response per second of it that was heard.", OURS),
-    Metric("backchannels", "/min", "per_minute", "Overlaps with the verdict backchannel, per minute of assistant speech.", "Ward & Tsukahara 2000, J. Pragmatics 32 (rate)"),
+    Metric("backchannels", "/min", "per_time", "Overlaps with the verdict backchannel, per minute of assistant speech.", "Ward & Tsukahara 2000, J. Pragmatics 32 (rate)"),
     Metric("interruption", "", "share", "Overlaps with the verdict interruption, of all overlaps.", OURS),
     Metric("backchannel", "", "share", "Overlaps with the verdict backchannel, of all overlaps.", OURS),
     Metric("noise", "", "share", "Overlaps with the verdict noise or side talk, of all overlaps.", OURS),
     Metric("inconclusive", "", "share", "Overlaps without a clear verdict, of all overlaps.", OURS),
     Metric("stopped", "", "share", "Responses that were cancelled, of all that began to be heard.", OURS),
     Metric("false_cutoff", "", "share", "Turns after whose end was decided the user went on speaking within 1.0 s, of all spoken turns: the end was decided too early.", "this project, after the false cut-in rate of endpointing"),
+    Metric("fdb_takeover", "", "share", "Turns after which the assistant took the floor, of all turns with words.", FDB),
+    Metric("fdb_latency", "s", "samples", "Where it took the floor: from the end of the user's speech in the turn to its first word, at least 0.", FDB),
+    Metric("fdb_backchannels", "/s", "per_time", "The assistant's stretches of speech that took no floor, per second of the recording.", FDB),
+    Metric("fdb_backchannel_distance", "0 … 1", "samples", "Jensen-Shannon distance of their times from the reference's (only with --reference).", FDB),
     Metric("endpoint_latency", "ms", "samples", "Wall time from endpoint.requested in the log to its answer.", OURS),
     Metric("transcript_latency", "ms", "samples", "Wall time from transcript.requested in the log to its answer.", OURS),
     Metric("generation_latency", "ms", "samples", "Wall time from response.requested in the log to the first text.", OURS),
@@ -78,11 +83,6 @@ def document() -> str:
     ]
     for title, module in (("τ-voice", tau_voice), ("Full-Duplex-Bench v1", duplex_bench)):
         lines += ["", f"## {title}", "", (module.__doc__ or "").strip()]
-    lines += [
-        "",
-        "In our own sessions an overlap's verdict labels the user's sound (backchannel; noise as vocal tic; side talk as non-directed),",
-        "and a turn without words counts as a vocal tic. A recording from elsewhere has no labels: all of its speech is real.",
-    ]
     return "\n".join(lines) + "\n"
 
 

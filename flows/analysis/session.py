@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.analysis.floor import Span, floor
+from flows.analysis import duplex_bench
+from flows.analysis.duplex_bench import ASSISTANT, Spoken, spread
+from flows.analysis.floor import Floor, Span, floor
 from flows.analysis.foreign import Talk
 from flows.analysis.metrics import FALSE_CUTOFF_US
 from flows.analysis.tau_voice import TICK_US, Label, Tally, tally, ticks
@@ -34,7 +36,7 @@ _FIRST = {
 _ASKS = frozenset(
     {"endpoint.requested", "transcript.requested", "response.requested", "speech.requested"}
 )
-USER, ASSISTANT = "user", "assistant"
+USER = "user"
 
 
 @dataclass(slots=True)
@@ -47,8 +49,10 @@ class Figures:
     counts: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
-    per_minute: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Name → (count, minutes)."""
+    per_time: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Name → (count, time in the metric's unit)."""
+    backchannels: list[Span] = field(default_factory=list)
+    """Stretches of the assistant's that took no floor."""
     tally: Tally = field(default_factory=Tally)
 
 
@@ -130,10 +134,20 @@ def figures(gathered: Gathered) -> Figures:
     out = Figures(story.session, media_s=story.media_us / 1e6)
     user = sorted(story.speech)
     assistant = sorted(span for r in story.responses.values() for span in r.played)
-    _floor(out, {USER: user, ASSISTANT: assistant})
+    _floor(out, floor({USER: user, ASSISTANT: assistant}))
     _turns(out, story, user)
     _responses(out, story, assistant)
     _overlaps(out, story, assistant)
+    said = {r.response: spread(words(r.heard_text), r.played) for r in story.responses.values()}
+    answered = [
+        (
+            turn.end_us,
+            [w for r in story.responses.values() if r.turn == turn.turn for w in said[r.response]],
+        )
+        for turn in story.turns.values()
+        if turn.end_us is not None and turn.reason != "text" and turn.text
+    ]
+    _duplex_bench(out, answered, [w for spoken in said.values() for w in spoken])
     out.samples |= {name: values for name, values in gathered.latencies.items() if values}
     out.samples |= {
         "work_duration": gathered.work_durations,
@@ -147,8 +161,12 @@ def figures(gathered: Gathered) -> Figures:
 def figures_of_talk(talk: Talk, where: str = "") -> Figures:
     """The figures of a recording from elsewhere."""
     out = Figures(talk.name, where, talk.duration_us / 1e6)
-    _floor(out, talk.activity)
-    for speaker, ipus in floor(talk.activity).ipus.items():
+    found = floor(talk.activity)
+    _floor(out, found)
+    if ASSISTANT in talk.words:
+        said = talk.words[ASSISTANT]
+        _duplex_bench(out, duplex_bench.answers(found, said), said)
+    for speaker, ipus in found.ipus.items():
         out.samples.setdefault("ipu_user", []).extend((b - a) / 1e6 for a, b in ipus)
         out.counts[f"ipus of {speaker}"] = len(ipus)
     for said in talk.words.values():
@@ -160,8 +178,26 @@ def figures_of_talk(talk: Talk, where: str = "") -> Figures:
     return out
 
 
-def _floor(out: Figures, activity: dict[str, list[Span]]) -> None:
-    found = floor(activity)
+def _duplex_bench(
+    out: Figures, answered: list[tuple[int, list[Spoken]]], said: list[Spoken]
+) -> None:
+    """`answered`: for each turn its end and what was said in answer."""
+    took = [(at, spoken) for at, spoken in answered if duplex_bench.takeover(spoken)]
+    out.shares["fdb_takeover"] = (len(took), len(answered))
+    latencies = [duplex_bench.latency_us(spoken, at) for at, spoken in took]
+    out.samples["fdb_latency"] = [us / 1e6 for us in latencies if us is not None]
+    out.backchannels = duplex_bench.backchannels(said)
+    out.per_time["fdb_backchannels"] = (len(out.backchannels), out.media_s)
+
+
+def beside(one: Figures, reference: Figures) -> None:
+    """What needs another recording of the same name."""
+    duration_us = round(max(one.media_s, reference.media_s) * 1e6)
+    distance = duplex_bench.jensen_shannon(one.backchannels, reference.backchannels, duration_us)
+    one.samples["fdb_backchannel_distance"] = [] if distance is None else [distance]
+
+
+def _floor(out: Figures, found: Floor) -> None:
     out.samples |= {
         "fto": [t.offset_us / 1e6 for t in found.transfers],
         "gap": [g / 1e6 for g in found.gaps],
@@ -227,7 +263,7 @@ def _overlaps(out: Figures, story: Story, assistant: list[Span]) -> None:
     for name, which in verdicts.items():
         out.shares[name] = (sum(o.verdict in which for o in overlaps), len(overlaps))
     minutes = sum(b - a for a, b in assistant) / 6e7
-    out.per_minute["backchannels"] = (out.shares["backchannel"][0], minutes)
+    out.per_time["backchannels"] = (out.shares["backchannel"][0], minutes)
     stops = []
     for overlap in overlaps:
         if overlap.verdict == "interruption":

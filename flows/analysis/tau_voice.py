@@ -14,6 +14,9 @@ Definitions as published (τ²-bench, `docs/interaction-metrics.md`; Sierra 2026
 
 Of what starts over the agent, the label counts in this order: backchannel, vocal tic, non-directed, real. Segments that are no turns
 (labelled, or over while the agent still speaks) are not waited on for an answer. Rates of fewer than 10 events are not shown.
+
+In our own sessions an overlap's verdict labels the user's sound (backchannel; noise as vocal tic; side talk as non-directed), and a turn
+without words counts as a vocal tic. A recording from elsewhere has no labels: all of its speech is real.
 """
 
 from collections.abc import Iterable, Sequence

@@ -17,6 +17,7 @@ from schemas.errors import BadInput
 
 if TYPE_CHECKING:
     from flows.analysis.many import Pooled, Read
+    from flows.analysis.session import Figures
 
 FILE_WIDTH = 140
 
@@ -100,6 +101,13 @@ def stats(
         bool, typer.Option("--media", help="read the media lane, too (VAD latency)")
     ] = False,
     each: Annotated[bool, typer.Option("--each", help="a line for each session, too")] = False,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|DIR",
+            help="recordings whose backchannels are the measure for those of the same name",
+        ),
+    ] = None,
     jobs: Jobs = None,
     json: JsonOption = False,
 ) -> None:
@@ -110,6 +118,8 @@ def stats(
     sessions = [f for r in reads for f in r.figures]
     if not sessions:
         raise typer.Exit(2)
+    if reference:
+        reads += _beside(sessions, _read(reference, timeline, session, False, triton, jobs))
     pooled = pool(sessions)
     if json:
         for one in sessions:
@@ -128,6 +138,21 @@ def stats(
         show(pooled, console)
     if any(r.error is not None for r in reads):
         raise typer.Exit(2)
+
+
+def _beside(sessions: list["Figures"], references: list["Read"]) -> list["Read"]:
+    """Measure each against the reference of its name; returns what was read for that."""
+    from flows.analysis.session import beside
+
+    known = {f.name: f for r in references for f in r.figures}
+    missing = sorted({one.name for one in sessions if one.name not in known})
+    for one in sessions:
+        if one.name in known:
+            beside(one, known[one.name])
+    if missing:
+        told = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if missing[5:] else "")
+        typer.echo(f"venus: no reference is called {told}", err=True)
+    return references
 
 
 def _each(sessions: list[Any]) -> Table:

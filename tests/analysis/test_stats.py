@@ -40,6 +40,18 @@ def test_a_question_and_its_answer_by_hand() -> None:
     assert latency == offset and 0.32 <= latency <= 0.42
     assert one.samples["decision_delay"][0] == 0.32
     assert one.shares["false_cutoff"] == (0, 1)
+    assert one.shares["fdb_takeover"] == (1, 1) and one.samples["fdb_latency"] == [latency]
+    assert one.per_time["fdb_backchannels"] == (0, one.media_s)
+
+
+def test_a_short_acknowledgement_takes_no_floor() -> None:
+    # "Mhm, yes" lasts 8 × 60 ms.
+    session = Session("s", transcript="I am thinking", reply="Mhm, yes").silence(992)
+    one = figures_of(session.speak(1216).silence(3000))
+    assert one.shares["fdb_takeover"] == (0, 1) and one.samples["fdb_latency"] == []
+    assert one.per_time["fdb_backchannels"][0] == 1
+    (span,) = one.backchannels
+    assert span[1] - span[0] == 480_000
 
 
 def test_an_interruption_and_how_soon_the_assistant_is_silent() -> None:
@@ -110,6 +122,38 @@ def test_words_from_elsewhere(tmp_path: Path) -> None:
     read = read_one(str(tmp_path / "x.csv"))
     assert read.figures[0].samples["fto"] == [0.6, -0.1]
     assert read.figures[0].samples["rate_user"] == [pytest.approx(2 / 1.4), pytest.approx(4.0)]
+
+
+DUPLEX = """speaker,start,end,text
+user,0.0,4.0,so I went there and
+assistant,1.0,1.2,mhm
+user,5.0,6.0,what is it
+assistant,6.5,7.0,it is
+assistant,7.05,8.0,a lake
+user,9.0,10.0,thanks
+"""
+
+
+def test_full_duplex_bench_by_hand(tmp_path: Path, capsys) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder, text in ((here, DUPLEX), (there, DUPLEX.replace("1.0,1.2,mhm", "3.0,3.1,mhm"))):
+        folder.mkdir()
+        (folder / "x.csv").write_text(text)
+    (here / "y.csv").write_text(DUPLEX)
+    arguments = ["stats", str(here), "--reference", str(there), "--json", "-j", "1"]
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    said = capsys.readouterr()
+    assert caught.value.code in (0, None) and said.err == "venus: no reference is called y\n"
+    x, y, pooled = (json.loads(line) for line in said.out.splitlines())
+    # One answer, after .5 s, and none to the last word. One "mhm" in 10 s, in bins 5 and 6; 15 in the reference: nothing in common.
+    assert x["samples"]["fdb_latency"]["mean"] == 0.5
+    assert x["rates"]["fdb_takeover"]["rate"] == 0.5 and x["rates"]["fdb_takeover"]["of"] == 2
+    assert x["rates"]["fdb_backchannels"]["rate"] == pytest.approx(0.1)
+    assert x["samples"]["fdb_backchannel_distance"]["mean"] == pytest.approx(0.832555, abs=1e-6)
+    assert "fdb_backchannel_distance" not in y["samples"]
+    assert pooled["pooled"]["samples"]["fdb_latency"]["n"] == 2
+    assert pooled["pooled"]["rates"]["fdb_takeover"]["of"] == 4
 
 
 @pytest.mark.parametrize(
