@@ -30,6 +30,7 @@ from flows.perception_records import (
 from flows.perception_restart import History
 from flows.perception_session import PerceivedSession
 from infra.clock import monotonic_s
+from operators.played import EVENTS as PLAYBACK
 from schemas.base import Kind, Writer
 from schemas.cloudevents import UnknownType, decode
 from schemas.envelope import Event
@@ -46,6 +47,7 @@ whatever the offsets say (the end of a Kafka partition may be a hole).
 """
 ENDED_KEPT = 100_000
 _ENDED = WIRE["session.ended"]
+_PLAYBACK = frozenset(WIRE[name] for name in PLAYBACK)
 _MURMUR = (
     "its key belongs to partition {right}; write with Kafka's murmur2 partitioner "
     "(librdkafka: partitioner=murmur2_random)"
@@ -182,6 +184,8 @@ class Perception:
         if written_by_flow(wire, source):
             if wire == _ENDED and record.key:
                 self._end(record.key)
+            elif wire in _PLAYBACK:
+                self._playback(record, out)
             return
         event = self._decoded(record, out)
         if event is None or event.session in self._log.ended:
@@ -200,10 +204,19 @@ class Perception:
         elif session is not None and session.opened and KINDS[event.type] is Kind.OBSERVATION:
             if session.asap:
                 session.ticker.heard(now, session.media_us)
-            if event.type == "session.closed" and not session.flushed:
+            if event.type in PLAYBACK:
+                session.playback(event)
+            elif event.type == "session.closed" and not session.flushed:
                 session.close_us = max(session.close_us, event.mediatime or 0)
                 session.heard_s = now
                 self._closing[session.name] = session
+
+    def _playback(self, record: StoredRecord, out: list[Record]) -> None:
+        session = self._sessions.get(record.key or "")
+        if session is not None and session.opened and not session.asap:
+            event = self._decoded(record, out)
+            if event is not None:
+                session.playback(event)
 
     def _open(
         self,
@@ -304,10 +317,11 @@ class Perception:
             if not batch:
                 return
             for (channel, pending), heard in zip(batch, self._rounds.hear(batch), strict=True):
+                session = ready[channel]
+                echo = session.echo(channel, pending)
                 if not pending.logged:
-                    session = ready[channel]
                     name = channel.name or session.channel
-                    out.append(window_record(session.name, name, pending, *heard))
+                    out.append(window_record(session.name, name, pending, *heard, echo))
 
     def _tick(self, out: list[Record]) -> None:
         now = self._clock()

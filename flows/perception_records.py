@@ -64,6 +64,7 @@ def window_record(
     probabilities: tuple[float, ...] | None,
     level_db: float,
     reset: bool,
+    echo: float | None = None,
 ) -> Record:
     """The record of a `perception.window`."""
     epoch, first, _, _ = pending.window
@@ -83,7 +84,7 @@ def window_record(
             "start_us": pending.start_us,
             "probabilities": probabilities,
             "level_db": level_db,
-            "echo": None,  # the correlation with acknowledged playback belongs here
+            "echo": echo,
             "reset": reset,
         }
     )

@@ -4,7 +4,8 @@ The timeline lane is looked through once. Of each open session that gives: which
 id), per channel the last window and the last reset before it, and where epochs began. The media lane is
 then read again from the first record of a session that is not over: the same records give the same
 samples; the model hears them only from the last reset on, and only what follows the last logged window
-is appended. Sessions that have ended are done with.
+is appended. Sessions that have ended are done with. What is being played when it starts is followed again from its beginning; what was
+played before that is forgotten, and with it how the room sounds.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from schemas.record import Lane, StoredRecord
 
 _WINDOW, _FORMAT, _GAP = (WIRE[f"perception.{n}"] for n in ("window", "format_changed", "gap"))
 _REJECTED, _TICK = WIRE["event.rejected"], WIRE["clock.tick"]
+_SPEECH, _ACK = WIRE["response.speech"], WIRE["playback.ack"]
+_RESPONSE_OVER = frozenset(WIRE[f"response.{n}"] for n in ("ended", "cancelled", "failed"))
 _OPENED, _CLOSED, _ENDED = (WIRE[f"session.{n}"] for n in ("opened", "closed", "ended"))
 
 
@@ -100,6 +103,29 @@ class History:
                 channel.last, channel.failed = (data["epoch"], dropped), True
 
 
+class _Playback:
+    """What was said of the responses that are not over."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], list[StoredRecord]] = {}
+
+    def take(self, record: StoredRecord, wire: bytes) -> None:
+        """A record about a response."""
+        if wire == _SPEECH:
+            name = header(record.headers, "ce_correlationid") or ""
+        else:
+            name = orjson.loads(record.value)["response"]
+        place = (record.key or "", name)
+        if wire in _RESPONSE_OVER:
+            self._records.pop(place, None)
+        else:
+            self._records.setdefault(place, []).append(record)
+
+    def records(self) -> list[StoredRecord]:
+        """In the order of each response."""
+        return [record for records in self._records.values() for record in records]
+
+
 def what_is_logged(
     timeline: Timeline, partitions: Sequence[int]
 ) -> tuple[dict[Place, int], list[Any]]:
@@ -107,6 +133,7 @@ def what_is_logged(
     history = History(media_ends=timeline.end(Lane.MEDIA))
     starts: dict[Place, int] = {}
     again: list[StoredRecord] = []
+    playback = _Playback()
     for partition in partitions:
         following = 0
         for record in timeline.scan(Lane.TIMELINE, partition):
@@ -115,12 +142,17 @@ def what_is_logged(
             if written_by_flow(wire, source):
                 if source == b"perception" or wire == _ENDED:
                     history.take(record, wire)
+                elif wire == _SPEECH or wire in _RESPONSE_OVER:
+                    playback.take(record, wire)
             elif wire in (_OPENED, _CLOSED) or _unusable(record, timeline):
                 again.append(record)
+            elif wire == _ACK:
+                playback.take(record, wire)
         starts[Place(Lane.TIMELINE, partition)] = following
     for partition in partitions:
         begin = _media_start(timeline, partition, history)
         starts[Place(Lane.MEDIA, partition)] = history.media_starts[partition] = begin
+    again += playback.records()
     again = [r for r in again if r.key not in history.ended and not _was_rejected(r, history)]
     return starts, [history, *again]
 

@@ -1,8 +1,12 @@
 """What perception knows of a session that is open, or whose media came before its `session.opened`."""
 
-from flows.perception_channel import Channel
+from flows.perception_channel import Channel, Pending
 from flows.perception_restart import SessionHistory
 from flows.ticker import Ticker
+from operators.echo import EchoMeter
+from operators.played import Played
+from operators.window import us_to_samples
+from schemas.envelope import Event
 from schemas.record import StoredRecord
 from schemas.session import SessionOpened
 
@@ -16,6 +20,7 @@ class PerceivedSession:
         "channels",
         "close_end",
         "close_us",
+        "echo_meter",
         "first",
         "flushed",
         "heard_s",
@@ -24,6 +29,7 @@ class PerceivedSession:
         "name",
         "opened",
         "partition",
+        "played",
         "ticker",
     )
 
@@ -38,6 +44,7 @@ class PerceivedSession:
         self.media_us = 0
         self.close_us = 0
         self.close_end: int | None = None
+        self.played, self.echo_meter = Played(), EchoMeter()
         ticked = history.ticked_us if history is not None else 0
         self.ticker = Ticker(now, 0, ticked_us=ticked)
 
@@ -57,6 +64,18 @@ class PerceivedSession:
             held = None if self.history is None else self.history.channels.get(name)
             channel = self.channels[key] = Channel(key, held)
         return channel
+
+    def playback(self, event: Event) -> None:
+        """What the loudspeaker has to play, and what its device says of it."""
+        at_us = self.media_us if event.mediatime is None else event.mediatime
+        self.played.follow(event, at_us)
+
+    def echo(self, channel: Channel, pending: Pending) -> float | None:
+        """The echo of a window of the user's channel; in an asap session sound is sent before it is known what is played."""
+        if channel.name is not None or self.asap:
+            return None
+        first = us_to_samples(pending.start_us)
+        return self.echo_meter.hear(pending.window.audio, first, self.played)
 
     def open(self, facts: SessionOpened, now: float) -> None:
         self.opened, self.channel, self.asap = True, facts.channel, facts.pacing == "asap"

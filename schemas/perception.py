@@ -30,7 +30,7 @@ class PerceptionWindow(Data):
     level_db: float
     """RMS of the window, dB relative to full scale (-100 for silence)."""
     echo: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Peak correlation with the playback acknowledged for that time; None where nothing was playing."""
+    """How far the playback acknowledged for that time explains the window (a correlation); None where nothing is known of an echo."""
     reset: bool = False
     """The model's state was reset before this window; a restart may begin here."""
 
