@@ -92,13 +92,14 @@ class Session:
 
     def _window(self) -> None:
         first = self.at // WINDOW_US * WINDOW_SAMPLES
+        answered = tuple(p for p in self._hops if p is not None)
         data = PerceptionWindow(
             channel="mic",
             epoch=0,
             first_sample=first,
             start_us=self.at,
             # A call of the model answers for all hops of a window or for none.
-            probabilities=None if None in self._hops else tuple(self._hops),
+            probabilities=answered if len(answered) == len(self._hops) else None,
             level_db=self.level_db,
             echo=self.echo,
         )

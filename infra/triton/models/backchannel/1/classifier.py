@@ -96,7 +96,9 @@ class Encoder:
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         import torch
         from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._torch, self._device = torch, device
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model: Any = AutoModel.from_pretrained(folder).eval().to(device)
