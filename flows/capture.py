@@ -18,6 +18,7 @@ from typing import Any
 
 from infra.capture.audiofile import AudioFile
 from infra.capture.loudspeaker import Loudspeaker
+from infra.capture.room import Echo, Room
 from infra.clock import monotonic_s, sleep_s, wall_us
 from infra.timeline.port import Place, Timeline
 from operators.fold import Applied, SessionFold
@@ -67,6 +68,8 @@ class DeviceOptions:
     """asap: wall time for which the session may stand still."""
     reachable_within_s: float = 30.0
     """Wall time for which the timeline may be away."""
+    echo: Echo | None = None
+    """How the loudspeaker is heard by the microphone; not at all by default. In a live session only."""
 
     @property
     def pacing(self) -> Pacing:
@@ -88,7 +91,12 @@ class Device:
         self._on_applied = on_applied
         self.fold = SessionFold(session)
         self._open = Lifecycle().initial(session)
-        self._loudspeaker = Loudspeaker()
+        if options.echo is not None and options.speed is None:
+            raise BadInput(
+                "--echo with --speed max: sound is sent before it is decided what is played"
+            )
+        self._room = None if options.echo is None else Room(options.echo, audio.rate)
+        self._loudspeaker = Loudspeaker(self._room)
         # New at every start, so that the numbers of a restarted device are not taken for repeats (law 4).
         self._source = f"capture/{wall_us():x}"
         self._sequence = {Lane.TIMELINE: 0, Lane.MEDIA: 0}
@@ -243,6 +251,9 @@ class Device:
         return self._offset + self._sent * S // self.audio.rate
 
     def _send(self, pcm: Pcm) -> None:
+        if self._room is not None:
+            self._loudspeaker.sound(self._clock)
+            pcm = self._room.mix(pcm, self.sent_us)
         self._append("media.audio", pcm, self.sent_us, Lane.MEDIA)
         self._sent += pcm.samples
 

@@ -79,6 +79,13 @@ def capture(
             "--playback/--no-playback", help="acknowledge what the loudspeaker has played"
         ),
     ] = True,
+    echo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL,DELAY",
+            help="the microphone hears the loudspeaker, as in -12dB,150ms (not with --speed max)",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not show the conversation")] = False,
 ) -> None:
     """Play a file to the assistant."""
@@ -87,6 +94,7 @@ def capture(
     from flows.mix import render_mix
     from flows.settings import timeline_at
     from infra.capture.audiofile import AudioFile
+    from infra.capture.room import Echo
 
     if not 0 <= chunk_ms <= 60_000:
         raise BadInput(f"--chunk-ms {chunk_ms:g}: between 0 (the whole file) and 60000")
@@ -100,6 +108,7 @@ def capture(
         policy=dict(parse_policy(policy or [])),
         tail=tail,
         max_wait=max_wait,
+        echo=None if echo is None else Echo.parse(echo),
     )
     session = session or f"{path.stem}-{secrets.token_hex(3)}"
     stop = stop_on_signals()
