@@ -1,12 +1,14 @@
-"""Cases C: speech over the assistant. Buffers of devices (C1, C2, C11) are tested with the device too; echo (C25, C26) with its guard."""
+"""Cases C: speech over the assistant. Buffers of devices (C1, C2, C11) are tested with the device too, echo (C25, C26) with the models."""
 
 from typing import Any
 
 import pytest
 
+from infra.capture.room import Echo
 from schemas.base import Kind
 from schemas.media import TextInput
 from schemas.responses import GenerationCompleted, SpeechCompleted
+from tests.support.echo_session import EchoSession
 from tests.support.script import Session
 from tests.support.works import WorkSession
 
@@ -194,6 +196,48 @@ def test_c23_the_guard_is_armed_again_for_what_follows_a_work() -> None:
     s.speak(960).silence(960)
     assert verdicts(s) == [("interruption", "stop")]
     assert [d.response for d in s.data("response.cancelled")] == ["response-2"]
+
+
+def in_a_room(level_db: float, delay_ms: int, second: str = LONG[:36], **more: Any) -> EchoSession:
+    """The assistant has just begun a long answer into a room that gives it back; later turns would be understood as `second`."""
+
+    def said(request: Any) -> str:
+        return "what is this about" if request.data.turn == "turn-1" else second
+
+    echo = Echo(level_db, delay_ms * 1000)
+    s = EchoSession(echo, transcript=said, reply=LONG, **more)
+    s.silence(480).speak(1152).silence(1440)
+    assert s.of("response.started")
+    return s
+
+
+@pytest.mark.parametrize("delay_ms", [40, 150, 400])
+def test_c25_the_first_echo_neither_interrupts_nor_is_taken_as_said(delay_ms: int) -> None:
+    s = in_a_room(-20, delay_ms).silence(3000)
+    assert not s.of("response.cancelled") and not s.of("floor.paused")
+    assert [t.text for t in s.data("turn.ended")] == ["what is this about"]
+    echoes = [w.echo for w in s.data("perception.window") if w.echo is not None]
+    assert len(echoes) > 15 and max(echoes) > 0.9, "nothing of it was heard at all"
+
+
+@pytest.mark.parametrize(("level_db", "delay_ms"), [(-6, 400), (-12, 150), (-20, 40)])
+def test_c26_the_assistant_does_not_answer_itself_for_ever(level_db: int, delay_ms: int) -> None:
+    s = in_a_room(level_db, delay_ms).silence(12_000)
+    assert [r.heard_text for r in s.data("response.ended")] == [LONG]
+    assert len(s.of("response.requested")) == 1 and not s.of("response.cancelled")
+    loop = in_a_room(level_db, delay_ms, guarded=False).silence(12_000)
+    assert len(loop.of("response.cancelled")) > 5, "there is no loop that had to be broken"
+
+
+@pytest.mark.parametrize(("level_db", "delay_ms"), [(-6, 400), (-12, 150), (-20, 40)])
+def test_c26_a_user_who_speaks_over_the_echo_still_interrupts(level_db: int, delay_ms: int) -> None:
+    s = in_a_room(level_db, delay_ms, "no that is wrong").silence(1440)
+    assert not s.of("overlap.started")
+    began = s.at
+    s.speak(1344).silence(1440)
+    assert verdicts(s)[0][0] == "interruption" and s.of("response.cancelled")
+    paused = s.of("floor.paused")[0].mediatime
+    assert paused is not None and paused - began <= 600_000, "it talks on over the user"
 
 
 def test_c28_when_both_begin_the_user_has_the_floor() -> None:
