@@ -5,17 +5,19 @@ Recorded audio and prompts go to the models of a Triton server; then
 - each answer is compared with the recorded one: probabilities within a distance, texts by the similarity of their words;
 - windows, endpoints, transcripts and backchannels replace the recorded ones, and the decisions that follow (`flows.counterfactual`)
   must have the same turns, give or take some ms, and the same verdicts on overlaps.
-Generated text is compared as text only: another answer would be another conversation.
+Generated text is compared as text only: another answer would be another conversation. With a changed policy, the models are asked what
+they would have been asked under it: so another prompt shows in the answers.
 """
 
 import asyncio
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from numpy.typing import NDArray
 from flows.counterfactual import Recording, take_apart, under
 from flows.perception_model import DIGITS
 from flows.replay import events_on
-from flows.what_if import Pair, align
+from flows.what_if import Pair, align, change
 from infra.timeline.mcap import McapTimeline
 from infra.timeline.port import Timeline
 from infra.triton.client import ModelClient, VadClient, vad_start
@@ -35,7 +37,9 @@ from schemas.cloudevents import decode
 from schemas.envelope import Event
 from schemas.errors import BadInput, BadRecord
 from schemas.perception import AudioSpan
+from schemas.policy import Policy
 from schemas.record import Lane
+from schemas.registry import REQUESTS
 
 KINDS = ("vad", "endpoint", "transcript", "backchannel", "generate")
 MODELS = {
@@ -86,13 +90,24 @@ class Tolerances:
         return cls(**table)
 
 
+class Beyond(NamedTuple):
+    """What is beyond a tolerance: where, what was recorded, and what is there now."""
+
+    at_us: int
+    recorded: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.at_us / 1e6:.3f} s: {change(self.recorded, self.now)}"
+
+
 @dataclass(slots=True)
 class Check:
-    """One tolerance: how many things were compared, and those beyond it, each in a line."""
+    """One tolerance: how many things were compared, and those beyond it."""
 
     name: str
     compared: int = 0
-    beyond: list[str] = field(default_factory=list)
+    beyond: list[Beyond] = field(default_factory=list)
     passed: bool = True
     worst: str = ""
 
@@ -150,9 +165,14 @@ def parse_kinds(text: str) -> tuple[str, ...]:
 
 
 def rerun_session(
-    log: Timeline, session: str, kinds: Sequence[str], url: str, tolerances: Tolerances
+    log: Timeline,
+    session: str,
+    kinds: Sequence[str],
+    url: str,
+    tolerances: Tolerances,
+    changes: Mapping[str, str] = MappingProxyType({}),
 ) -> Rerun:
-    """Ask the models at `url` again and compare.
+    """Ask the models at `url` again, under a changed policy if wished, and compare.
 
     Raises:
         BadInput: the recording no longer holds what they would be asked about, or a model does not answer.
@@ -163,7 +183,7 @@ def rerun_session(
             raise BadInput(
                 f"{log.path}: {', '.join(sorted(gone))} cannot be asked again: the file was exported without what is needed"
             )
-    rec = take_apart(session, (event for name, event in events_on(log, session) if name == session))
+    rec = take_apart(session, events_on(log, session))
     config = next((e.data for e in rec.inputs if e.type == "session.configured"), None)
     channel = config.channel if config is not None else "mic"
     audio = (
@@ -171,21 +191,34 @@ def rerun_session(
     )
     if not audio and set(kinds) & {"vad", "endpoint", "transcript"}:
         raise BadInput(f"session {session!r}: there is no media in the recording to ask about")
+
+    def override(policy: Policy) -> Policy:
+        return policy.with_changes(dict(changes))
+
+    asked = _asked(rec, under(rec, override).decisions) if changes else {}
     result = Rerun(session)
     try:
         if "vad" in kinds:
             with VadClient(url) as vad:
                 result.checks.append(_vad(rec, audio, vad, tolerances))
         if set(kinds) - {"vad"}:
-            result.checks += asyncio.run(_ask(rec, audio, kinds, url, tolerances))
+            result.checks += asyncio.run(_ask(rec, audio, asked, kinds, url, tolerances))
     except ModelError as error:
         raise BadInput(f"session {session!r}: {error}") from None
     if set(kinds) - {"generate"}:
-        outcome = under(rec, lambda policy: policy)
+        outcome = under(rec, override)
         pairs = align(rec.decisions, outcome.decisions)
         result.changed = [p for p in pairs if p.state != "same"]
         result.checks += _decisions(pairs, tolerances)
     return result
+
+
+def _asked(rec: Recording, derived: Sequence[Event]) -> dict[str, Event]:
+    """Recorded request → the one that takes its place under the changed policy."""
+    before = [r.event for found in rec.requests.values() for r in found]
+    after = [e for e in derived if e.type in REQUESTS]
+    pairs = [(p.recorded, p.derived) for p in align(before, after)]
+    return {a.id: b for a, b in pairs if a is not None and b is not None}
 
 
 def _vad(rec: Recording, audio: Audio, vad: VadClient, tolerances: Tolerances) -> Check:
@@ -212,7 +245,7 @@ def _vad(rec: Recording, audio: Audio, vad: VadClient, tolerances: Tolerances) -
             furthest = max(furthest, abs(a - b))
             if abs(a - b) > tolerances.vad_probability:
                 far += 1
-                check.beyond.append(f"{data.start_us / 1e6:.3f} s: {a} → {b}")
+                check.beyond.append(Beyond(data.start_us, str(a), str(b)))
         rec.inputs[place] = event._replace(data=data.model_copy(update={"probabilities": new}))
     check.worst = f"furthest {furthest:.4f}"
     check.passed = far <= (1 - tolerances.vad_share) * check.compared
@@ -225,7 +258,12 @@ def _cut(audio: Audio, span: AudioSpan) -> NDArray[np.int16] | None:
 
 
 async def _ask(
-    rec: Recording, audio: Audio, kinds: Sequence[str], url: str, tolerances: Tolerances
+    rec: Recording,
+    audio: Audio,
+    asked: Mapping[str, Event],
+    kinds: Sequence[str],
+    url: str,
+    tolerances: Tolerances,
 ) -> list[Check]:
     checks: list[Check] = []
     async with ModelClient(url) as client:
@@ -236,8 +274,9 @@ async def _ask(
             check = Check(kind)
             least = 1.0
             for request in rec.requests.get(kind, ()):
+                now = asked.get(request.event.id, request.event)
                 for index, (place, delay, answer) in enumerate(request.answers):
-                    new, likeness = await _again(client, kind, request.event, answer, audio)
+                    new, likeness = await _again(client, kind, now, answer, audio)
                     if new is None:
                         continue
                     request.answers[index] = (place, delay, new)
@@ -251,10 +290,10 @@ async def _ask(
                     }[kind]
                     if likeness < limit:
                         said = [
-                            getattr(e.data, "text", getattr(e.data, "probability", ""))
+                            str(getattr(e.data, "text", getattr(e.data, "probability", "")))
                             for e in (answer, new)
                         ]
-                        check.beyond.append(f"{request.at / 1e6:.3f} s: {said[0]!r} → {said[1]!r}")
+                        check.beyond.append(Beyond(request.at, *said))
             check.passed = not check.beyond
             check.worst = f"least alike {least:.3f}"
             checks.append(check)
@@ -308,17 +347,20 @@ def _decisions(pairs: Sequence[Pair], tolerances: Tolerances) -> list[Check]:
         if pair.either.type == "turn.ended":
             turns.compared += 1
             if pair.recorded is None or pair.derived is None:
-                turns.beyond.append(f"{pair.at / 1e6:.3f} s: a turn is {pair.state}")
+                sides = ("a turn", "none") if pair.derived is None else ("none", "a turn")
+                turns.beyond.append(Beyond(pair.at, *sides))
                 continue
-            moved = abs(pair.derived.data.end_us - pair.recorded.data.end_us) / 1e3
+            ends = pair.recorded.data.end_us, pair.derived.data.end_us
+            moved = abs(ends[1] - ends[0]) / 1e3
             furthest = max(furthest, moved)
             if moved > tolerances.turn_ms:
-                turns.beyond.append(f"{pair.at / 1e6:.3f} s: its end moved by {moved:.0f} ms")
+                sides = (f"speech ends at {ends[0] / 1e6:.3f} s", f"at {ends[1] / 1e6:.3f} s")
+                turns.beyond.append(Beyond(pair.at, *sides))
         elif pair.either.type == "overlap.resolved":
             verdicts.compared += 1
             a, b = (None if e is None else e.data.verdict for e in (pair.recorded, pair.derived))
             if a != b:
-                verdicts.beyond.append(f"{pair.at / 1e6:.3f} s: {a} → {b}")
+                verdicts.beyond.append(Beyond(pair.at, str(a), str(b)))
     turns.worst = f"furthest {furthest:.0f} ms"
     turns.passed = not turns.beyond
     verdicts.passed = not verdicts.beyond or not tolerances.verdicts

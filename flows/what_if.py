@@ -273,11 +273,14 @@ def _what(pair: Pair) -> str:
 
 
 def _change(name: str, a: object, b: object) -> str:
-    """A field's change; of long texts the part from their first difference on."""
-    x, y = str(a), str(b)
+    return f"{name}: {change(str(a), str(b))}"
+
+
+def change(x: str, y: str) -> str:
+    """What changes; of long texts the part from their first difference on."""
     same = next((i for i, (p, q) in enumerate(zip(x, y, strict=False)) if p != q), 0)
     skip = max(0, same - 8) if max(len(x), len(y)) > SHORT else 0
-    return f"{name}: {_short(x, skip)} → {_short(y, skip)}"
+    return f"{_short(x, skip)} → {_short(y, skip)}"
 
 
 def _short(text: str, skip: int) -> str:

@@ -81,14 +81,15 @@ def replay(
         raise BadInput(
             "--html draws a comparison; give it a change with --set, or use `venus report` for one timeline"
         )
-    if changes:
-        raise typer.Exit(_what_if(wanted, session, parse_policy(changes), console, json, html))
+    policy = parse_policy(changes or [])
     if rerun is not None:
         from flows.cli.rerun import rerun_all
 
         raise typer.Exit(
-            rerun_all(wanted, session, rerun, tolerances, triton, console, json, junit)
+            rerun_all(wanted, session, rerun, policy, tolerances, triton, console, json, junit)
         )
+    if policy:
+        raise typer.Exit(_what_if(wanted, session, policy, console, json, html))
     if start is not None:
         _steps(wanted, session, start, until, console, json)
         return

@@ -45,6 +45,7 @@ def rerun_all(
     wanted: list[str],
     session: str | None,
     kinds_text: str,
+    changes: dict[str, str],
     tolerances_file: Path | None,
     triton: str | None,
     console: Console,
@@ -59,7 +60,7 @@ def rerun_all(
             with open_any(where) as log:
                 names = sessions_on(log) if session is None else [session]
                 for name in names:
-                    results.append(rerun_session(log, name, kinds, url, tolerances))
+                    results.append(rerun_session(log, name, kinds, url, tolerances, changes))
                     if json:
                         print(orjson.dumps(_as_json(results[-1])).decode())
                     else:
@@ -90,7 +91,7 @@ def _as_json(result: Rerun) -> dict[str, object]:
             "name": c.name,
             "passed": c.passed,
             "compared": c.compared,
-            "beyond": c.beyond,
+            "beyond": [b._asdict() for b in c.beyond],
             "worst": c.worst,
         }
         for c in result.checks
@@ -117,7 +118,7 @@ def _junit(results: list[Rerun], path: Path) -> None:
             if not check.passed:
                 message = f"{len(check.beyond)} of {check.compared} beyond the tolerance"
                 ElementTree.SubElement(case, "failure", message=message).text = "\n".join(
-                    check.beyond
+                    map(str, check.beyond)
                 )
     path.parent.mkdir(parents=True, exist_ok=True)
     ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
