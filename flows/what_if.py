@@ -8,6 +8,7 @@ the user could have noticed (the assistant begins, pauses, goes on or stops); wh
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any, Literal
 
 from rich.console import Console
@@ -47,7 +48,8 @@ REACH_US = 5_000_000
 """Farther apart, two decisions are two events, not one that moved."""
 
 CELLS = 4_000_000
-SHOWN = 40
+SHOWN = 28
+"""Rows of a comparison: with what is above and below them, it fits a screen of 40 lines."""
 SHORT = 40
 """Characters of a value."""
 
@@ -228,15 +230,28 @@ def explain_what_if(result: WhatIf, console: Console, limit: int = SHOWN) -> Non
     if not changed:
         return
     first = changed[0]
-    console.print(
-        f"  first divergence at {clock(first.at)}: operator {first.operator}, {_what(first)}"
+    _wrapped(
+        f"first divergence at {clock(first.at)}: operator {first.operator}, {_what(first)}", console
     )
-    told = result.trusted_until
+    rows(result, console, limit)
+    counts = result.counts()
+    if counts:
+        told = ", ".join(f"{name} {a} → {b}" for name, (a, b) in counts.items())
+        _wrapped(f"in all: {told}", console)
+    if result.unanswered:
+        console.print(
+            f"  {len(result.unanswered)} requests would have been made for which the recording has no answer"
+        )
+
+
+def rows(result: WhatIf, console: Console, limit: int) -> None:
+    """Both sides of the first changes, and the line behind which the user would have noticed."""
+    changed, told = result.changed, result.trusted_until
     width = max(30, min(76, (console.width - 8) // 2))
     for pair in changed[:limit]:
         if told is not None and pair.at >= told:
-            line = "from here on the user would have noticed; what the recording says they did next can no longer be trusted"
-            console.print(f"  [yellow]── {line}[/]")
+            line = "── from here on the user would have noticed; what the recording says they did next cannot be trusted"
+            console.print(Text(f"  {line}"[: console.width], style="yellow"))
             told = None
         mark = {"moved": "~", "changed": "≠", "gone": "-", "new": "+"}[pair.state]
         row = Text(f"  {mark} ", style="bold")
@@ -244,54 +259,66 @@ def explain_what_if(result: WhatIf, console: Console, limit: int = SHOWN) -> Non
             f"{_cell(pair.recorded, width):<{width}}", style="red" if pair.state == "gone" else ""
         )
         row.append(" │ ")
-        cell = _cell(pair.derived, width)
-        if pair.fields and cell[8:] == _cell(pair.recorded, width)[8:]:
-            cell = f"{cell[:7]} {_change(*pair.fields[0])}"[:width]
-        row.append(cell, style="green" if pair.state == "new" else "")
+        row.append(_other(pair, width), style="green" if pair.state == "new" else "")
         console.print(row)
     if len(changed) > limit:
         console.print(f"  … and {len(changed) - limit} more (--json has them all)")
-    counts = result.counts()
-    if counts:
-        console.print(
-            "  in all: " + ", ".join(f"{name} {a} → {b}" for name, (a, b) in counts.items())
-        )
-    if result.unanswered:
-        console.print(
-            f"  {len(result.unanswered)} requests would have been made for which the recording has no answer"
-        )
+
+
+def _wrapped(text: str, console: Console) -> None:
+    lines = wrap(text, console.width, initial_indent="  ", subsequent_indent="    ")
+    console.print(Text("\n".join(lines)))
 
 
 def _what(pair: Pair) -> str:
     event = pair.either
     if pair.recorded is None or pair.derived is None:
         return f"{event.type} would {'be new' if pair.recorded is None else 'not come'}"
-    later = ((pair.derived.mediatime or 0) - (pair.recorded.mediatime or 0)) / 1e6
-    parts = [f"{abs(later):.3f} s {'later' if later > 0 else 'earlier'}"] if later else []
+    parts = [_later(pair)] if pair.recorded.mediatime != pair.derived.mediatime else []
     parts += [_change(*change) for change in pair.fields[:3]]
     return f"{event.type} {', '.join(parts)}"
 
 
-def _change(name: str, a: object, b: object) -> str:
-    return f"{name}: {change(str(a), str(b))}"
+def _later(pair: Pair) -> str:
+    assert pair.recorded is not None and pair.derived is not None
+    later = ((pair.derived.mediatime or 0) - (pair.recorded.mediatime or 0)) / 1e6
+    return f"{abs(later):.3f} s {'later' if later > 0 else 'earlier'}"
 
 
-def change(x: str, y: str) -> str:
-    """What changes; of long texts the part from their first difference on."""
+def _change(name: str, a: object, b: object, room: int = 2 * SHORT) -> str:
+    return f"{name}: {change(str(a), str(b), room)}"
+
+
+def change(x: str, y: str, room: int = 2 * SHORT) -> str:
+    """What changes, in about so many characters; of long texts the part from their first difference on."""
+    most = max(8, room // 2)
     same = next((i for i, (p, q) in enumerate(zip(x, y, strict=False)) if p != q), 0)
-    skip = max(0, same - 8) if max(len(x), len(y)) > SHORT else 0
-    return f"{_short(x, skip)} → {_short(y, skip)}"
+    skip = max(0, same - 8) if max(len(x), len(y)) > most else 0
+    return f"{_short(x, skip, most)} → {_short(y, skip, most)}"
 
 
-def _short(text: str, skip: int) -> str:
+def _short(text: str, skip: int, most: int) -> str:
     text = ("…" if skip else "") + text[skip:]
-    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _cell(event: Event | None, width: int) -> str:
     if event is None:
         return "—"
     return f"{clock(event.mediatime or 0):>7} {event.type:<19} {essence(event, width - 28)}"[:width]
+
+
+def _other(pair: Pair, width: int) -> str:
+    """The second cell: what is new as it is, else only what is not as recorded."""
+    if pair.recorded is None or pair.derived is None:
+        return _cell(pair.derived, width)
+    parts = [f"{clock(pair.derived.mediatime or 0):>7}"]
+    if pair.recorded.mediatime != pair.derived.mediatime:
+        parts.append(_later(pair))
+    if pair.fields:
+        name, a, b = pair.fields[0]
+        parts.append(_change(name, a, b, width - len(name) - 6 - len(" ".join(parts))))
+    return " ".join(parts)[:width]
 
 
 def what_if_json(result: WhatIf) -> dict[str, Any]:

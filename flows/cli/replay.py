@@ -28,7 +28,7 @@ Where = Annotated[
         help="what to replay instead of --timeline; a folder: every session file in it",
     ),
 ]
-FILE_WIDTH = 170
+FILE_WIDTH = 120
 """Columns of a comparison that goes into a file or a pipe."""
 
 ROWS = 25
