@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from flows.moments import Moment
@@ -66,6 +68,17 @@ class Difference:
         return rows
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An operator has raised an error, which is a fault of it whatever came in."""
+
+    error: str
+    where: str
+    """File, line and function."""
+    taking: Event
+    before: tuple[Event, ...]
+
+
 @dataclass(slots=True)
 class SessionProof:
     """What replaying one session showed."""
@@ -82,13 +95,14 @@ class SessionProof:
     versions: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Operators whose recorded version is not the present one: name → (recorded, present)."""
     difference: Difference | None = None
+    failure: "Failure | None" = None
     digest: str = ""
     """Of the derived decisions as they would be written; empty where nobody asked for it."""
     bytewax_agrees: bool | None = None
 
     @property
     def same(self) -> bool:
-        return self.difference is None and self.bytewax_agrees is not False
+        return self.difference is None and self.failure is None and self.bytewax_agrees is not False
 
 
 def same_decision(a: Event, b: Event) -> bool:
@@ -180,6 +194,13 @@ class Proof:
         if self.result.difference is None:
             self.result.difference = Difference(index, recorded, derived, tuple(self._before))
 
+    def fail(self, error: Exception, taking: Event) -> None:
+        """Note the error of an operator; nothing more can be fed."""
+        last = extract_tb(error.__traceback__)[-1]
+        where = f"{'/'.join(Path(last.filename).parts[-2:])}:{last.lineno}, {last.name}"
+        said = f"{type(error).__name__}: {error}"
+        self.result.failure = Failure(said, where, taking, tuple(self._before))
+
     def finish(self) -> SessionProof:
         """After the last record: what is left over on either side."""
         result, fold = self.result, self.fold
@@ -192,7 +213,7 @@ class Proof:
             for name in sorted(present.keys() | recorded.keys()):
                 if present.get(name) != recorded.get(name):
                     result.versions[name] = (recorded.get(name), present.get(name))
-        if self._compare:
+        if self._compare and result.failure is None:
             if self._logged:
                 self._differ(result.decisions, self._logged[0], None)
             elif self._derived and self._end_recorded:
@@ -250,7 +271,11 @@ def prove(
         proof = proofs.get(name)
         if proof is None:
             proof = proofs[name] = Proof(name, digest=digest)
-        proof.feed(event)
+        try:
+            proof.feed(event)
+        except Exception as error:
+            proof.fail(error, event)
+            stopped.add(name)
         if until is not None and until.is_reached(event, proof.fold.now):
             stopped.add(name)
         if progress is not None and count % 5000 == 0:
@@ -302,6 +327,8 @@ def prove_both(
 ) -> dict[str, SessionProof]:
     """`prove`, and whether the same records through Bytewax give the very same decisions."""
     results = prove(timeline, session, progress=progress, digest=True)
+    if any(result.failure is not None for result in results.values()):
+        return results
     digests = digests_through_bytewax(timeline, session)
     empty = Digest().hex()
     for name, result in results.items():

@@ -148,11 +148,11 @@ def junit(
                 explain(proof, Console(file=said, width=160))
                 text = said.getvalue()
                 found = proof.difference
-                short = (
-                    "differs through Bytewax"
-                    if found is None
-                    else f"decision {found.index}, operator {found.operator}"
-                )
+                short = "differs through Bytewax"
+                if proof.failure is not None:
+                    short = f"an operator fails: {proof.failure.error}"
+                elif found is not None:
+                    short = f"decision {found.index}, operator {found.operator}"
                 ElementTree.SubElement(case, "failure", message=short).text = _printable(text)
     for name, total in zip(("tests", "failures", "errors"), totals, strict=True):
         root.set(name, str(total))

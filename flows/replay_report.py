@@ -1,12 +1,15 @@
 """What a replay found, for people and as JSON."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from flows.live_view import clock
 from flows.looking import essence, shown
-from flows.replay import Difference, SessionProof
+from flows.replay import Difference, Failure, SessionProof
+from flows.what_if import change
 from schemas.envelope import Event
 
 
@@ -29,31 +32,61 @@ def explain(result: SessionProof, console: Console) -> None:
         console.print(f"[green]same[/]       {head}{tail}")
         return
     console.print(f"[red]different[/]  {head}{tail}")
-    if result.difference is not None:
+    if result.failure is not None:
+        _failure(result.failure, console)
+    elif result.difference is not None:
         _difference(result.difference, console)
     elif result.bytewax_agrees is False:
         console.print("  the bare fold gives what was recorded, the flow through Bytewax does not")
 
 
 def _difference(difference: Difference, console: Console) -> None:
-    console.print(f"  decision {difference.index}, operator {difference.operator or '?'}")
-    for name, recorded, derived in difference.fields():
-        console.print(f"    {name}: recorded {recorded!r}, derived {derived!r}")
-    for side, event in (("recorded", difference.recorded), ("derived", difference.derived)):
-        console.print(f"    {side:<9} {_line(event) if event is not None else 'nothing'}")
+    a, b = difference.recorded, difference.derived
+    event = difference.odd_one
+    what = "comes out differently"
+    if a is None or b is None or a.id != b.id:
+        what = "is new" if event is b else "does not come any more"
+    if event is not None:
+        at, operator = clock(event.mediatime or 0), difference.operator or "?"
+        console.print(
+            Text(
+                f"  first difference at {at}, decision {difference.index}: operator {operator}, {event.type} {what}"
+            )
+        )
+    if a is not None and b is not None and a.id == b.id:
+        for name, recorded, derived in difference.fields():
+            room = console.width - len(name) - 9
+            _say(f"    {name}: {change(str(recorded), str(derived), room)}", console)
+    for side, one in (("recorded", a), ("derived", b)):
+        _say(f"    {side:<9} {_line(one) if one is not None else 'nothing'}", console)
+    _before(difference.before, console)
+
+
+def _failure(failure: Failure, console: Console) -> None:
+    _say(f"  an operator fails: {failure.error}", console)
+    _say(f"    in {failure.where}", console)
+    _say(f"    taking    {_line(failure.taking)}", console)
+    _before(failure.before, console)
+
+
+def _before(events: Iterable[Event], console: Console) -> None:
     console.print("  just before:")
-    for event in difference.before:
-        console.print(f"    {_line(event)}")
+    for event in events:
+        _say(f"    {_line(event)}", console)
+
+
+def _say(line: str, console: Console) -> None:
+    console.print(Text(line if len(line) <= console.width else line[: console.width - 1] + "…"))
 
 
 def _line(event: Event) -> str:
     at = "" if event.mediatime is None else clock(event.mediatime)
-    return f"{at:>8}  {event.type:<22} {essence(event, 90)}"
+    return f"{at:>8}  {event.type:<22} {essence(event, 140)}"
 
 
 def as_json(result: SessionProof) -> dict[str, Any]:
     """One object a session."""
-    found = result.difference
+    found, failure = result.difference, result.failure
     return {
         "session": result.session,
         "same": result.same,
@@ -74,6 +107,13 @@ def as_json(result: SessionProof) -> dict[str, Any]:
             "recorded": _event(found.recorded),
             "derived": _event(found.derived),
             "before": [_event(e) for e in found.before],
+        },
+        "failure": None
+        if failure is None
+        else {
+            "error": failure.error,
+            "where": failure.where,
+            "taking": _event(failure.taking),
         },
     }
 

@@ -262,7 +262,8 @@ def rows(result: WhatIf, console: Console, limit: int) -> None:
         row.append(_other(pair, width), style="green" if pair.state == "new" else "")
         console.print(row)
     if len(changed) > limit:
-        console.print(f"  … and {len(changed) - limit} more (--json has them all)")
+        rest = " (--json has them all)" if limit == SHOWN else ""
+        console.print(f"  … and {len(changed) - limit} more{rest}")
 
 
 def _wrapped(text: str, console: Console) -> None:

@@ -31,6 +31,9 @@ Where = Annotated[
 FILE_WIDTH = 120
 """Columns of a comparison that goes into a file or a pipe."""
 
+FOLLOWING = 12
+"""Rows of what follows the first difference of the first session that has one."""
+
 ROWS = 25
 """Up to so many sessions get a line each; of more, only those that differ."""
 
@@ -117,6 +120,7 @@ def _prove(
     if junit is not None:
         write_junit(results, junit, explain)
     proofs = [(r, p) for r in results for p in r.proofs]
+    told = False
     for result in results:
         if result.error is not None:
             typer.echo(f"venus replay: {result.error}", err=True)
@@ -125,6 +129,9 @@ def _prove(
                 print(orjson.dumps({"where": result.where, **as_json(proof)}).decode())
             elif len(proofs) <= ROWS or not proof.same:
                 explain(proof, console)
+                if proof.difference is not None and not told:
+                    told = True
+                    _what_follows(result.where, proof.session, console)
     same = sum(p.same for _, p in proofs)
     unreadable = sum(r.error is not None for r in results)
     if not json and proofs:
@@ -143,6 +150,16 @@ def _prove(
     return 2 if unreadable else 0
 
 
+def _what_follows(where: str, session: str, console: Console) -> None:
+    """All that changes after a first difference, aligned: the recorded world beside these operators."""
+    from flows.session_files import open_any
+    from flows.what_if import explain_what_if, what_if
+
+    with open_any(where) as log:
+        (result,) = what_if(log, session, {})
+    explain_what_if(result, console, FOLLOWING)
+
+
 def _summary(proofs: list[tuple["FileResult", "SessionProof"]], unreadable: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("first difference at", "sessions", "decisions"):
@@ -151,7 +168,9 @@ def _summary(proofs: list[tuple["FileResult", "SessionProof"]], unreadable: int)
     decisions: Counter[str] = Counter()
     for _, proof in proofs:
         what = "none: the same"
-        if proof.difference is not None:
+        if proof.failure is not None:
+            what = f"fails: {proof.failure.error}"
+        elif proof.difference is not None:
             event = proof.difference.odd_one
             what = f"{proof.difference.operator}: {event.type if event is not None else '?'}"
         elif not proof.same:

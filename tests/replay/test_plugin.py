@@ -51,7 +51,7 @@ def test_a_folder_of_sessions_becomes_tests(tmp_path: Path) -> None:
     (sessions / "cut.mcap").write_bytes(b"no")
     found = run(tmp_path, "--venus-sessions", str(sessions))
     assert found.returncode == 1 and "2 failed, 2 passed" in found.stdout
-    assert "recorded 'something else', derived 'what is the weather in Paris'" in found.stdout
+    assert "data.text: something else → what is the weather in Paris" in found.stdout
     assert "not an MCAP file" in found.stdout and "Traceback" not in found.stdout
     assert run(tmp_path, "--venus-sessions", str(tmp_path / "nowhere")).returncode == 4
 

@@ -159,7 +159,7 @@ def test_differences_and_unreadable_files_beside_good_ones(
     export(log, tmp_path / "bad.mcap", Wishes())
     assert run("replay", str(tmp_path), "-j", "1", "--junit", str(tmp_path / "j.xml")) == 1
     out = capsys.readouterr().out
-    assert "recorded 'something else', derived 'what is the weather in Paris'" in out
+    assert "data.text: something else → what is the weather in Paris" in out
     failure = ElementTree.parse(tmp_path / "j.xml").getroot().find(".//failure")
     assert (
         failure is not None
