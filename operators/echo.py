@@ -7,7 +7,7 @@ Method, from what acoustic echo cancellers have long done:
   for again while something is heard that the known delay does not explain.
 - *Echo path*: at that delay, one complex gain per frequency band, fitted by recursive least squares to short spectra (an echo canceller
   with one tap a band). A spectrum weighs the less the worse it is explained, so that somebody who speaks over the echo does not
-  spoil the path (iteratively reweighted least squares).
+  spoil the path (iteratively reweighted least squares). Its phases follow the few samples by which a device's times are inexact.
 - *Value*: the multiple correlation √(1 − residual / microphone) of the newest spectra, by the path that was known before them: 1 where
   the playback explains all that is heard, near 0 where a user speaks, alone or over the echo.
 
@@ -48,6 +48,8 @@ EDGE = 64
 """Delays at both ends (at half the rate) that do not count: where speech begins or ends, they catch what lies beyond."""
 EXPLAINED = 0.6
 """A value from which on the known delay is the right one."""
+NEAR, FINE = 64, 4
+"""An echo that is expected is looked for within so many samples, by the quarter of a sample."""
 PLAUSIBLE = 0.4
 """A delay that explains less of what it was found in is none."""
 SEARCHES = 20
@@ -127,12 +129,22 @@ class EchoPath:
         self.heard: list[float] = []
         self.residual: list[float] = []
 
+    def copy(self) -> "EchoPath":
+        other = EchoPath()
+        other._power, other._cross = self._power, self._cross
+        return other
+
     def hear(self, microphone: Complex, played: Complex) -> None:
         """Further segments, [k, bands] each: first judge them by the path so far, then learn from them."""
         power = (played.real**2 + played.imag**2).astype(np.float32)
-        rest = microphone - self._gain() * played
-        heard = _weighed(microphone)
-        residual = np.minimum(_weighed(rest), heard)
+        echo = self._gain() * played
+        heard, residual = _weighed(microphone), _weighed(microphone - echo)
+        if residual.sum() > (1 - EXPLAINED**2) * heard.sum():
+            turn = _turn(echo, microphone)
+            turned = _weighed(microphone - turn * echo)
+            if turned.sum() < min(0.8 * residual.sum(), (1 - PLAUSIBLE**2) * heard.sum()):
+                self._cross, residual = self._cross * turn, turned
+        residual = np.minimum(residual, heard)
         self.heard = [*self.heard, *heard.tolist()][-VALUE_SEGMENTS:]
         self.residual = [*self.residual, *residual.tolist()][-VALUE_SEGMENTS:]
         # Pauses of the playback say nothing of the path and must not make it fade.
@@ -160,6 +172,18 @@ def _weighed(spectrum: Complex) -> NDArray[np.float32]:
     """Power of each segment over the bands, [k]."""
     power: Float = ((spectrum.real**2 + spectrum.imag**2) @ _WEIGHT).astype(np.float32)
     return power
+
+
+def _turn(echo: Complex, microphone: Complex) -> Complex:
+    """What turns the phases of an expected echo so that it comes when it is heard: the few samples that the device's times are off."""
+    cross = (np.conj(echo) * microphone).sum(axis=0) * _WEIGHT
+    wide = np.zeros(SEGMENT * FINE // 2 + 1, np.complex64)
+    wide[_BANDS] = cross / np.sqrt(np.abs(cross) + np.float32(1e-30))
+    correlation = np.fft.irfft(wide)
+    late = np.concatenate((correlation[-NEAR * FINE :], correlation[: NEAR * FINE]))
+    shift = (int(late.argmax()) - NEAR * FINE) / FINE
+    turn: Complex = np.exp(_FREQUENCY[_BANDS] * (-2j * np.pi * shift / SAMPLE_RATE)).astype("c8")
+    return turn
 
 
 class EchoMeter:
@@ -198,7 +222,8 @@ class EchoMeter:
         self._known = end
         audible = float(np.dot(sound, sound)) >= AUDIBLE * len(sound)
         if self.delay is not None:
-            self._follow(min(len(sound) + HOP, len(self._recent)), played)
+            count = min(len(sound) + HOP, len(self._recent))
+            self._follow(self._path, self.delay, count, played)
             if not audible or self._path.value >= EXPLAINED:
                 self._searched, self._candidate = 0, None
                 return self._path.value
@@ -226,18 +251,22 @@ class EchoMeter:
         if peak.height < SURE and (before is None or abs(peak.delay - before.delay) > SAME):
             self._candidate = peak
             return
-        known, self.delay, self._path = (self.delay, self._path), peak.delay, EchoPath()
-        self._follow(count, played)
-        # The path was unknown when it was first asked: now that it is known, what was just heard is judged by it.
-        self._follow(min(count, WINDOW_SAMPLES + HOP), played)
-        if self._path.value >= max(PLAUSIBLE, known[1].value):
-            self._searched = 0
-        else:
-            self.delay, self._path = known
+        # The room may be the one that is known, or another.
+        new = max(
+            (self._learned(path, peak.delay, played) for path in (EchoPath(), self._path.copy())),
+            key=lambda path: path.value,
+        )
+        if new.value >= max(PLAUSIBLE, self._path.value):
+            self.delay, self._path, self._searched = peak.delay, new, 0
 
-    def _follow(self, count: int, played: Played) -> None:
-        """Take the last `count` samples, whole segments of them."""
+    def _learned(self, path: EchoPath, delay: int, played: Played) -> EchoPath:
+        """A path after all that is held was heard by it, and what is newest once more, to be judged by a path that is known."""
+        for count in (len(self._recent), min(len(self._recent), WINDOW_SAMPLES + HOP)):
+            self._follow(path, delay, count, played)
+        return path
+
+    def _follow(self, path: EchoPath, delay: int, count: int, played: Played) -> None:
+        """Let a path hear the last `count` samples, whole segments of them."""
         count = SEGMENT + (count - SEGMENT) // HOP * HOP
-        assert self.delay is not None
-        sound = played.samples(self._known - count - self.delay, count)
-        self._path.hear(spectra(self._recent[len(self._recent) - count :]), spectra(sound))
+        sound = played.samples(self._known - count - delay, count)
+        path.hear(spectra(self._recent[len(self._recent) - count :]), spectra(sound))

@@ -9,7 +9,7 @@ import pytest
 from operators.echo import HISTORY, EchoMeter
 from schemas.base import SAMPLE_RATE, WINDOW_US
 from schemas.policy import EchoPolicy
-from tests.support.echo import Scene, at_level, room, scene, talk
+from tests.support.echo import Scene, ack, at_level, room, scene, talk
 
 pytestmark = pytest.mark.pure
 
@@ -71,6 +71,26 @@ def test_acknowledgements_may_be_inexact(jitter_ms: int) -> None:
     s = scene(150, -12, OFFICE)
     heard = of_echo(s, s.heard(s.acks(jitter_ms)))
     assert share(heard, high=True) >= 0.9
+
+
+@pytest.mark.parametrize("off", [1, 2, 17, -50, 300, -400])
+def test_playing_again_may_be_told_some_samples_beside(off: int) -> None:
+    """Each time that playing begins again, its acknowledgement is off by so many samples more."""
+    s = scene(150, -20, (1.0,), seconds=8.0)
+    size, gap = 2 * SAMPLE_RATE, SAMPLE_RATE // 2
+    microphone, acks, at = np.zeros(len(s.microphone) + 4 * gap), [], s.start
+    for n in range(4):
+        position = n * size
+        acks += [
+            ack("r", at + off * n, position),
+            ack("r", at + size, position + size, "drained"),
+        ]
+        back = at + 2400
+        microphone[back : back + size] += 0.1 * s.speech[position : position + size]
+        at += size + gap
+    paused = s._replace(microphone=microphone, echo=microphone)
+    heard = of_echo(paused, paused.heard(acks))
+    assert len(heard) > 50 and share(heard, high=True) >= (0.95 if abs(off) < 50 else 0.85)
 
 
 def test_nothing_is_said_where_nothing_is_played() -> None:
