@@ -47,6 +47,20 @@ def _up_to(
     return takewhile(lambda record: record.offset < end, records)
 
 
+def wire_types(log: Timeline) -> frozenset[str]:
+    """The wire types in a session file that is in memory or says what is in it; nothing of another timeline."""
+    from infra.timeline.mcap import McapTimeline
+    from infra.timeline.memory import MemoryTimeline
+
+    if isinstance(log, McapTimeline):
+        return log.types
+    if not isinstance(log, MemoryTimeline):
+        return frozenset()
+    records = (r for lane in Lane for p in range(log.partitions) for r in log.scan(lane, p))
+    named = (v for r in records for n, v in r.headers if n.lower() == "ce_type")
+    return frozenset(v.decode(errors="replace") for v in named)
+
+
 def as_json(record: StoredRecord) -> dict[str, Any]:
     """One record as `venus tail --json` shows it; what cannot be read has no kind and says why in `data`."""
     line: dict[str, Any] = {

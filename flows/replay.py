@@ -92,6 +92,7 @@ class SessionProof:
     pending: int = 0
     """Decisions that follow from the last inputs and are not in the log (a session that was cut off)."""
     ended: bool = False
+    configured: bool = False
     versions: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Operators whose recorded version is not the present one: name → (recorded, present)."""
     difference: Difference | None = None
@@ -207,6 +208,7 @@ class Proof:
         result.ended = fold.ended
         result.media_us = fold.now
         result.digest = "" if self._digest is None else self._digest.hex()
+        result.configured = fold.config is not None
         if fold.config is not None:
             present = operator_versions()
             recorded = fold.config.operators

@@ -84,8 +84,11 @@ def replay_one(job: Job) -> FileResult:
                 proofs = prove_both(timeline, job.session)
             else:
                 proofs = prove(timeline, job.session, until=until, digest=False)
-            result.proofs = list(proofs.values())
-        if not proofs:
+        result.proofs = [p for p in proofs.values() if p.configured or not p.difference]
+        odd = [name for name, p in proofs.items() if p not in result.proofs]
+        if odd:
+            result.error = f"{job.where}: {not_configured(odd)}"
+        elif not proofs:
             result.error = f"{job.where}: there is no session in it"
     except VenusError as error:
         result.error = str(error)
@@ -113,6 +116,13 @@ def replay_many(
             if progress is not None:
                 progress(result)
     return [done[index] for index in range(len(jobs))]
+
+
+def not_configured(sessions: Sequence[str]) -> str:
+    """What is wrong with sessions in which something was decided under a policy that nobody can read."""
+    named = f"session {', '.join(map(repr, sessions[:3]))}"
+    more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""
+    return f"{named}{more} without a session.configured that can be read; was it written by a newer venus?"
 
 
 def junit(

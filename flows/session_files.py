@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import quote
 
+from flows.looking import wire_types
 from flows.redact import Pseudonyms, notes_on, redact_text, silenced
 from flows.settings import timeline_at
 from infra.atomic import new_file
 from infra.timeline.port import Timeline
 from schemas.errors import BadInput
 from schemas.record import Lane, Record, StoredRecord
+from schemas.upcast import is_newer
 
 FORMATS = ("mcap", "jsonl", "parquet", "wav")
 READABLE = ("mcap", "jsonl", "parquet", "db")
@@ -305,8 +307,22 @@ def open_file(path: Path) -> Timeline:
 
 
 def open_any(where: str) -> Timeline:
-    """A timeline by URL, or a session file by its path."""
-    return timeline_at(where, create=False) if "://" in where else open_file(Path(where))
+    """A timeline by URL, or a session file by its path, to be understood.
+
+    Raises:
+        BadInput: as `open_file`; or events of a newer version are in the file, without which its decisions make no sense.
+    """
+    if "://" in where:
+        return timeline_at(where, create=False)
+    log = open_file(Path(where))
+    newer = sorted(filter(is_newer, wire_types(log)))
+    if newer:
+        log.close()
+        more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""
+        raise BadInput(
+            f"{where}: written by a newer venus, whose {', '.join(newer[:3])}{more} this one cannot read"
+        )
+    return log
 
 
 def _records_of(path: Path) -> Iterable[StoredRecord]:

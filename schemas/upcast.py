@@ -39,6 +39,12 @@ def check(steps: Mapping[tuple[str, int], Step], versions: Mapping[str, int]) ->
                 )
 
 
+def is_newer(wire: str) -> bool:
+    """Whether a wire type (`venus.turn.ended.v2`) is a version of one of ours that only a later release can read."""
+    name, _, version = wire.removeprefix("venus.").rpartition(".v")
+    return name in MODELS and version.isdecimal() and int(version) > MODELS[name].VERSION
+
+
 def upcaster(name: str, version: int, present: int) -> Step | None:
     """What brings data of an older version up; None where there is no way."""
     chain = [STEPS.get((name, v)) for v in range(version, present)]

@@ -13,6 +13,7 @@ from flows.analysis.foreign import SUFFIXES, SpeechFinder, read_foreign
 from flows.analysis.metrics import METRICS
 from flows.analysis.session import Figures, figures, figures_of_talk, gather, stamped, vad_latencies
 from flows.analysis.tau_voice import Tally
+from flows.replay_many import not_configured
 from flows.session_files import open_any
 from schemas.errors import VenusError
 
@@ -41,13 +42,17 @@ def read_one(
             ]
             return found
         with open_any(where) as timeline:
-            for gathered in gather(stamped(timeline, session)).values():
+            everything = gather(stamped(timeline, session))
+            odd = [n for n, g in everything.items() if g.story.turns and not g.story.pacing]
+            for gathered in [g for n, g in everything.items() if n not in odd]:
                 one = figures(gathered)
                 one.where = where
                 if media:
                     one.samples["vad_latency"] = vad_latencies(timeline, one.name)
                 found.figures.append(one)
-        if not found.figures:
+        if odd:
+            found.error = f"{where}: {not_configured(odd)}"
+        elif not found.figures:
             what = f"no session {session!r}" if session else "no session"
             found.error = f"{where}: there is {what} in it"
     except VenusError as error:

@@ -61,11 +61,11 @@ class SessionFile(pytest.File):
     """A session file; a test for each session in it."""
 
     def collect(self) -> Iterator["SessionTest"]:
-        from flows.session_files import open_file, sessions_on
+        from flows.session_files import open_any, sessions_on
         from schemas.errors import VenusError
 
         try:
-            with open_file(self.path) as log:
+            with open_any(str(self.path)) as log:
                 names = sessions_on(log)
             error = None if names else f"{self.path}: there is no session in it"
         except VenusError as found:

@@ -69,6 +69,11 @@ class McapTimeline(Closing):
     def url(self) -> str:
         return self._url
 
+    @property
+    def types(self) -> frozenset[str]:
+        """The wire types of all that is in it."""
+        return frozenset(channel.topic for channel in self._summary.channels.values())
+
     def partition_of(self, key: str) -> int:
         return partition_of(key, self.partitions)
 
