@@ -9,7 +9,7 @@ from operators.speaking import Speaking
 from schemas.policy import Policy
 
 LEVEL_SHARE = 0.02
-"""Share of each voiced hop in the user's usual level."""
+"""Share of each voiced hop in the user's usual level; of the first ones more, until they are a mean of so many."""
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class InterruptState:
     """The user's voice is active."""
     user_db: float | None = None
     """The user's usual level, from what was said outside of overlaps."""
+    user_hops: int = 0
+    """Voiced hops that it was taken from."""
     endpoint: float | None = None
     """The endpoint model's last answer since the overlap began."""
     turn_end: int = 0
@@ -78,7 +80,9 @@ class InterruptState:
         """A voiced hop outside of overlaps makes the user's usual level."""
         if self.speaking is None or not self.speaking.started:
             usual = level_db if self.user_db is None else self.user_db
-            self.user_db = usual + LEVEL_SHARE * (level_db - usual)
+            self.user_hops += 1
+            share = max(LEVEL_SHARE, 1 / self.user_hops)
+            self.user_db = usual + share * (level_db - usual)
 
     def drop_db(self, overlap: Overlap) -> float | None:
         """How far the overlapping voice lies below the user's usual level; None where that is not known."""

@@ -14,6 +14,8 @@ the device's commit), and one decision per turn (`turn.ended`).
     asked      endpoint says complete; silence ≥ turn.end_silence       settled: complete
     asked      endpoint says more will come                             held (turn.held)
     asked      no answer by endpoint.give_up_after, or it failed        settled: no_prediction
+    settled    complete, but the words break off or end in digits       held (turn.held)
+    held       the words do not break off; silence ≥ turn.hold_doubt    settled: hold_expired
     held       silence reaches turn.hold_max                            settled: hold_expired
     open       turn.longest / media idle / commit / session closed      settled at once
     settled    transcript there, failed, or not needed                  idle (turn.ended)
@@ -24,6 +26,8 @@ the device's commit), and one decision per turn (`turn.ended`).
 With `turn.push_to_talk`, silence settles nothing; the device's commit does. Speech within `turn.reopen_within` of a turn that nobody
 has heard an answer to continues it: another turn, which says so (`continues`), and both get one reply. Hops that echo the playback
 are silence, and words that are the assistant's own, or that the policy ignores, are not taken as the user's (`ignored`).
+Sound and words both speak on a turn's end (`operators.wording`): a voice at rest after "a flight from" has not finished, and a voice
+that seems to go on after a whole sentence is waited for only a little. Words that come after their deadline hold nothing up.
 
 All silence is measured from where the speech fell silent. A transcript is asked anew for the whole unsettled audio of the turn at each
 pause, so that it sees whole sentences; once that grows beyond `COMMIT_AFTER` what has been transcribed stays, and the next begins there.
@@ -36,9 +40,10 @@ from operators.own_speech import EVENTS as OWN_EVENTS
 from operators.own_speech import is_echo
 from operators.reducer import Decision, Decisions, Hop, Out
 from operators.turn_requests import ask, resume, supersede
-from operators.turn_silence import continued, how_it_ended, is_the_users, media_over, weigh
+from operators.turn_silence import continued, hold, how_it_ended, is_the_users, media_over, weigh
 from operators.turn_skim import skim, skims
 from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
+from operators.wording import wording
 from schemas.envelope import Event
 from schemas.perception import PerceptionWindow
 from schemas.transcription import RequestTimedOut, TranscriptOffered
@@ -48,7 +53,6 @@ from schemas.turns import (
     SpeechStopped,
     TurnAmended,
     TurnEnded,
-    TurnHeld,
     TurnStarted,
 )
 
@@ -289,11 +293,7 @@ class Turn:
             return
         turn.endpoint_request = None
         turn.probability = event.data.probability
-        if turn.probability <= state.policy.endpoint.threshold and turn.settled is None:
-            turn.held = True
-            until = (state.silent_since or now) + state.policy.turn.hold_max
-            held = TurnHeld(turn=turn.turn, probability=turn.probability, until_us=until)
-            out.append(Decision(held, turn.turn))
+        hold(state, turn, now, out)
         self._check(state, turn, now, out)
 
     def _on_endpoint_failed(self, state: TurnState, event: Event, now: int, out: Out) -> None:
@@ -314,6 +314,8 @@ class Turn:
             return
         turn.transcript_request = None
         turn.text = event.data.text
+        turn.wording = wording(turn.words(), state.language)
+        hold(state, turn, now, out)
         self._check(state, turn, now, out)
 
     def _amend(self, state: TurnState, turn: str, text: str, out: Out) -> None:

@@ -55,6 +55,6 @@ def resume(state: TurnState, turn: OpenTurn, out: Out) -> None:
             turn.earlier = None
         else:
             turn.earlier = turn.text
-    turn.asked = turn.held = turn.endpoint_failed = turn.deadline_told = False
+    turn.asked = turn.endpoint_failed = turn.deadline_told = False
     turn.probability = turn.endpoint_request = turn.transcript_request = turn.text = None
-    turn.settled = None
+    turn.settled = turn.wording = turn.held_until = None

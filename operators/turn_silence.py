@@ -1,13 +1,13 @@
 """What silence says about a turn: whether it goes on, is over, or continues the one before; and whose words it holds."""
 
 from operators.heard import words
-from operators.reducer import Out
+from operators.reducer import Decision, Out
 from operators.turn_requests import ask
 from operators.turn_state import LastTurn, OpenTurn, TurnState
 from operators.words import is_only, phrases
 from schemas.base import WINDOW_US
 from schemas.policy import Policy
-from schemas.turns import EndReason, TurnEnded
+from schemas.turns import EndReason, TurnEnded, TurnHeld
 
 CLOSED_WAIT = 500_000
 """Time after the close by which its last windows have come, or will not."""
@@ -54,12 +54,39 @@ def _judge(turn: OpenTurn, policy: Policy, silence: int) -> EndReason | None:
     if silence < policy.turn.end_silence:
         return None
     if turn.probability is not None:
-        if turn.probability > policy.endpoint.threshold:
-            return "complete"
-        return "hold_expired" if silence >= policy.turn.hold_max else None
+        patience = _patience(turn, policy)
+        if silence < patience:
+            return None
+        return "complete" if patience == policy.turn.end_silence else "hold_expired"
     if turn.endpoint_failed or silence >= policy.endpoint.give_up_after:
         return "no_prediction"
     return None
+
+
+def _patience(turn: OpenTurn, policy: Policy) -> int:
+    """The silence that ends a turn, by what its sound and its words say about it."""
+    if turn.wording == "broken":
+        return max(policy.turn.end_silence, policy.turn.hold_max)
+    more = turn.probability is not None and turn.probability <= policy.endpoint.threshold
+    if turn.wording is None and more:
+        return max(policy.turn.end_silence, policy.turn.hold_max)
+    doubt = more or turn.wording == "number"
+    return max(policy.turn.end_silence, policy.turn.hold_doubt if doubt else 0)
+
+
+def hold(state: TurnState, turn: OpenTurn, now: int, out: Out) -> None:
+    """Wait on where sound or words say that more will come, and say until when; an end that the sound alone had settled is taken back."""
+    if turn.probability is None or turn.settled not in (None, "complete") or turn.deadline_told:
+        return
+    patience, since = _patience(turn, state.policy), state.silent_since
+    until = (now if since is None else since) + patience
+    if patience == state.policy.turn.end_silence or until <= now:
+        return
+    turn.settled = None
+    if turn.held_until is None or until > turn.held_until:
+        held = TurnHeld(turn=turn.turn, probability=turn.probability, until_us=until)
+        out.append(Decision(held, turn.turn))
+    turn.held_until = until
 
 
 def is_the_users(state: TurnState, text: str, start: int, echo: float | None) -> bool:

@@ -57,6 +57,7 @@ def _deadline(state: TurnState, turn: OpenTurn, after: int) -> int:
                     policy.endpoint.ask_after,
                     policy.endpoint.give_up_after,
                     policy.turn.end_silence,
+                    policy.turn.hold_doubt,
                     policy.turn.hold_max,
                     policy.turn.offered_silence,
                     policy.turn.transcript_deadline,

@@ -6,6 +6,7 @@ from typing import Literal
 from operators.activity import SpeechActivity
 from operators.own_speech import OwnSpeech
 from operators.reducer import EVERY_HOP
+from operators.wording import Wording
 from schemas.base import SAMPLE_RATE
 from schemas.policy import Policy
 from schemas.turns import EndReason
@@ -38,7 +39,10 @@ class OpenTurn:
     """Whether the models were asked about the present pause."""
     probability: float | None = None
     endpoint_failed: bool = False
-    held: bool = False
+    wording: Wording | None = None
+    """What the words say about the present pause; None while they are not known."""
+    held_until: int | None = None
+    """What was said last about how long the present pause is waited out at most."""
     settled: EndReason | None = None
     settled_at: int = 0
     endpoint_request: str | None = None

@@ -65,7 +65,9 @@ class TurnPolicy(Section):
     end_silence: Micros = 320 * MS
     """Silence before which no turn ends."""
     hold_max: Micros = 3 * S
-    """Silence that ends a turn which the endpoint model takes for incomplete."""
+    """Silence that ends a turn whose words break off, or which the endpoint model takes for incomplete while they are not known."""
+    hold_doubt: Micros = 1 * S
+    """Silence that ends a turn of which only the endpoint model says that more will come, or that ends in digits."""
     transcript_deadline: Micros = 1 * S
     """Time after a turn's end in which its transcript is expected; after it, what a device has offered counts instead."""
     watchdog: Micros = 5 * S
@@ -209,12 +211,14 @@ PROFILES: dict[str, dict[str, Any]] = {
     "patient": {
         "turn.end_silence": "640ms",
         "turn.hold_max": "6s",
+        "turn.hold_doubt": "2s",
         "endpoint.threshold": 0.7,
         "endpoint.give_up_after": "1200ms",
     },
     "brisk": {
         "turn.end_silence": "256ms",
         "turn.hold_max": "1500ms",
+        "turn.hold_doubt": "640ms",
         "endpoint.give_up_after": "500ms",
     },
     "hard_to_interrupt": {"overlap.pause_after": "500ms", "overlap.interrupt_after": "1800ms"},

@@ -68,7 +68,7 @@ def test_an_interruption_and_how_soon_the_assistant_is_silent() -> None:
 
 
 def test_a_turn_cut_off_too_early() -> None:
-    session = Session("s", transcript="I would like", hold={"generate"}).silence(992)
+    session = Session("s", transcript="I would like that", hold={"generate"}).silence(992)
     one = figures_of(session.speak(1216).silence(500).speak(1200).silence(3000))
     assert one.shares["false_cutoff"] == (1, 2)
 

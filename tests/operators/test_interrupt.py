@@ -90,3 +90,14 @@ def test_an_overlap_is_timed_by_whole_hops() -> None:
     began = s.data("overlap.started")[0].start_us
     paused = (s.of("floor.paused")[0].mediatime or 0) - began
     assert 200_000 <= paused < 200_000 + HOP_US
+
+
+def test_the_users_usual_level_is_known_after_the_first_words() -> None:
+    s = Session(reply="This is a long answer that goes on for quite a while. " * 4).silence(480)
+    s.level_db = -60.0
+    s.speak(96)
+    s.level_db = -30.0
+    s.speak(1152).silence(1920)
+    s.level_db = -48.0
+    s.speak(1440)
+    assert s.of("overlap.started") and not s.types("floor.", "response.cancelled")
