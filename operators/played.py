@@ -34,7 +34,7 @@ EVENTS = frozenset(
 KEEP = 2 * SAMPLE_RATE
 """Samples that are remembered of what has been played."""
 LONGEST = 120 * SAMPLE_RATE
-"""Samples of a response that are held; what is beyond them has no guard."""
+"""Samples of a response that wait to be played; what comes while there are so many, and after, has no guard."""
 RESPONSES = 8
 """Responses that are held; a session plays one at a time, and few are made in advance."""
 WAITING = 64
@@ -58,7 +58,17 @@ class _Stretch(NamedTuple):
 class _Speech:
     """The speech of one response that is not far behind, and the stretches of it that were played."""
 
-    __slots__ = ("_rate", "_resampler", "_said", "first", "last_at", "over", "pcm", "stretches")
+    __slots__ = (
+        "_full",
+        "_rate",
+        "_resampler",
+        "_said",
+        "first",
+        "last_at",
+        "over",
+        "pcm",
+        "stretches",
+    )
 
     def __init__(self) -> None:
         self.pcm = bytearray()
@@ -67,7 +77,7 @@ class _Speech:
         self.stretches: list[_Stretch] = []
         self.last_at = -1
         """Time of the newest acknowledgement."""
-        self.over = False
+        self.over = self._full = False
         self._rate = SAMPLE_RATE
         self._resampler: Any = None
         self._said: dict[str | None, int] = {}
@@ -78,7 +88,9 @@ class _Speech:
         return self.first + len(self.pcm) // 2
 
     def add(self, request: str | None, chunk: int, pcm: Pcm) -> None:
-        if chunk <= self._said.get(request, -1) or len(self.pcm) >= 2 * LONGEST or self.over:
+        # Once something is left out, what follows would lie in the wrong place.
+        self._full = self._full or len(self.pcm) >= 2 * LONGEST
+        if chunk <= self._said.get(request, -1) or self._full or self.over:
             return
         self._said[request] = chunk
         raw = np.frombuffer(pcm.pcm, "<i2").reshape(-1, pcm.channels)

@@ -6,7 +6,7 @@ import soxr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.played import CUT_WITHIN, KEEP, RESPONSES, Played
+from operators.played import CUT_WITHIN, KEEP, LONGEST, RESPONSES, Played
 from operators.playout import Playout
 from schemas.envelope import Event
 from schemas.responses import ResponseCancelled, ResponseEnded
@@ -158,6 +158,19 @@ def test_what_lies_behind_is_forgotten() -> None:
         played.follow(Event(ended.TYPE, "s", name, "conversation", ended, us), us)
     assert max(sizes[3:]) <= 2 * (KEEP + len(RAMP)) and len(played._responses) <= 3
     assert not played._waiting or len(played._waiting) <= 3
+
+
+def test_of_a_response_without_end_the_beginning_is_held() -> None:
+    minutes = np.tile(RAMP[:30_000], 100)
+    played = playing(ack("r", 0, 0), sound=minutes)
+    held = len(played._responses["r"].pcm) // 2
+    assert LONGEST <= held < LONGEST + 16_000
+    for at in range(0, held, 160_000):
+        sound = heard(played, at, at + 16_000)
+        assert np.array_equal(sound, minutes[at : at + 16_000])
+    more = speech_events("r", RAMP)[0]
+    played.follow(more._replace(cause="next"), 0)
+    assert not heard(played, held, held + 8000).any(), "it is played where something else was"
 
 
 def test_speech_that_is_never_played_is_bounded() -> None:
