@@ -14,7 +14,7 @@ Rules:
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from threading import Thread
 from typing import Any, TypeVar
@@ -33,6 +33,10 @@ from schemas.envelope import Event
 
 OUTBOX_LIMIT = 1_000
 JOIN_S = 5.0
+STOP_S = 8.0
+"""How long effects that were cancelled may clean up, and `finish` may take: a tool server that does
+not listen has to be killed, which its client does after some seconds.
+"""
 
 T = TypeVar("T")
 
@@ -143,16 +147,18 @@ class EffectRunner:
         """Run something of the owner's on the loop and wait for it (opening, closing a client)."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(JOIN_S)
 
-    def close(self) -> None:
-        """Stop everything. Requests that are open stay open in the log: the next start takes them
-        up.
+    def close(self, finish: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Stop everything, then do `finish` on the loop, for what belongs to it. Requests that are
+        open stay open in the log: the next start takes them up.
         """
         if self._closing:
             return
         self._closing = True
-        asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(JOIN_S)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(JOIN_S)
+        try:
+            asyncio.run_coroutine_threadsafe(self._stop(finish), self.loop).result(2 * STOP_S)
+        finally:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(JOIN_S)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -161,12 +167,18 @@ class EffectRunner:
         finally:
             self.loop.close()
 
-    async def _stop(self) -> None:
+    async def _stop(self, finish: Callable[[], Awaitable[None]] | None) -> None:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=JOIN_S / 2)
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=STOP_S)
+            if finish is not None:
+                async with asyncio.timeout(STOP_S - 0.5):
+                    await finish()
+        finally:
+            await self.loop.shutdown_asyncgens()
 
     # --- on the loop
 

@@ -101,6 +101,9 @@ class LineProcess:
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(2.0):
                 await self._process.wait()
+        # Its pipes end with the last process that holds them; they must not outlive the loop.
+        self._process._transport.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ after a whole answer; one whose call failed, was cancelled or came late is kille
 `KEPT_IDLE` workers stay warm.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -48,8 +49,7 @@ class SkillPool:
         return one is not None and one.idempotent
 
     async def close(self) -> None:
-        for worker in [*self._idle, *self._busy]:
-            await worker.kill()
+        await asyncio.gather(*(worker.kill() for worker in (*self._idle, *self._busy)))
         self._idle.clear()
 
     def _tool(self, one: Skill) -> Tool:

@@ -1,12 +1,15 @@
 """All tools of a work: found by name, allowed by pattern, arguments checked, called within their time, and told to the log.
 
 Retries: a tool that could not be reached has not begun, so it is tried again; one that was lost on the way only if it is idempotent.
+
+A call has a task of its own, which is cancelled once: limits and cancels may come together, and a second one would break off the
+clean-up and leave a process or a connection behind.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from infra.harness.port import (
     TOOL_RESULT_CHARS,
@@ -23,6 +26,10 @@ from infra.harness.port import (
 
 TRIES = 3
 FIRST_WAIT_S = 0.2
+CLEAN_UP_S = 7.0
+"""An MCP server that ignores the end of its input is killed after four seconds by its client."""
+
+T = TypeVar("T")
 
 
 class Toolbox:
@@ -30,12 +37,14 @@ class Toolbox:
 
     def __init__(self, sources: Sequence[ToolSource]) -> None:
         self._sources = tuple(sources)
+        self._begun: set[asyncio.Task[Any]] = set()
 
     async def tools(self, allow: Sequence[str]) -> list[Tool]:
         """The tools that a session may use."""
         out: list[Tool] = []
         for source in self._sources:
-            out += [t for t in await source.tools() if allowed(t.name, allow)]
+            found = await self._within(source.tools())
+            out += [t for t in found if allowed(t.name, allow)]
         return out
 
     def idempotent(self, name: str) -> bool:
@@ -65,11 +74,11 @@ class Toolbox:
         for attempt in range(1, TRIES + 1):
             tool: Tool | None = None
             try:
-                async with asyncio.timeout(task.limit_s):
-                    tool = await self._find(name)
-                    checked = arguments if tool.validate is None else tool.validate(arguments)
-                    async with asyncio.timeout(tool.timeout_s):
-                        return (await tool.call(checked, task, reports))[:TOOL_RESULT_CHARS]
+                tool = await self._within(self._find(name), task.limit_s)
+                checked = arguments if tool.validate is None else tool.validate(arguments)
+                seconds = min(task.limit_s, tool.timeout_s)
+                result = await self._within(tool.call(checked, task, reports), seconds)
+                return result[:TOOL_RESULT_CHARS]
             except TimeoutError:
                 within = task.limit_s if tool is None else min(task.limit_s, tool.timeout_s)
                 raise ToolTimedOut(f"{name}: no answer within {within:g} s") from None
@@ -87,7 +96,29 @@ class Toolbox:
                 return tool
         raise ToolRejected(f"there is no tool {name}")
 
+    async def _within(self, work: Awaitable[T], seconds: float | None = None) -> T:
+        """See the module; after a cancel or `seconds` it waits for the clean-up, as long as it is let."""
+        running = asyncio.ensure_future(work)
+        self._begun.add(running)
+        running.add_done_callback(self._over)
+        try:
+            await asyncio.wait({running}, timeout=seconds)
+            if not running.done():
+                raise TimeoutError
+            return running.result()
+        finally:
+            if running.cancel():
+                await asyncio.wait({running}, timeout=CLEAN_UP_S)
+
+    def _over(self, task: "asyncio.Task[Any]") -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has it, or does not want it any more
+
     async def close(self) -> None:
+        """Wait for what is still cleaning up, and let go of everything."""
+        if self._begun:
+            await asyncio.wait(self._begun, timeout=CLEAN_UP_S)
         for source in self._sources:
             await source.close()
 
