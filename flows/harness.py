@@ -18,6 +18,7 @@ from uuid import uuid4
 from flows.effect_flow import Item, build_effect_flow, run_effect_flow
 from flows.effect_runner import EffectRunner
 from flows.effects import EffectDesk, Produced
+from flows.evidence_audio import EvidenceAudio
 from flows.work_effects import AT_ONCE, Executors, work_effects
 from infra.blobs import BlobStore
 from infra.harness.config import HarnessConfig
@@ -45,7 +46,11 @@ class HarnessSettings:
     installed_skills: bool = True
 
 
-def make_executors(config: HarnessConfig, settings: HarnessSettings) -> Executors:
+def make_executors(
+    config: HarnessConfig,
+    settings: HarnessSettings,
+    open_timeline: Callable[[], Timeline] | None = None,
+) -> Executors:
     """All executors of a configuration. To be called on the loop that they run on."""
     skills = SkillSet(config.skills, installed=settings.installed_skills)
     sources: list[ToolSource] = [
@@ -55,6 +60,7 @@ def make_executors(config: HarnessConfig, settings: HarnessSettings) -> Executor
     ]
     toolbox = Toolbox(sources)
     agent = None if config.chat is None else ChatAgent(config.chat, toolbox)
+    hears = config.chat is not None and config.chat.audio
     return Executors(
         toolbox,
         agent,
@@ -62,6 +68,7 @@ def make_executors(config: HarnessConfig, settings: HarnessSettings) -> Executor
         settings.workspaces,
         config.secrets(SHORTEST_SECRET),
         settings.at_once,
+        EvidenceAudio(open_timeline) if hears and open_timeline is not None else None,
     )
 
 
@@ -116,10 +123,7 @@ class HarnessStep:
 
     def close(self) -> None:
         """Stop; works that run stay open in the log, and the next start decides about them."""
-        try:
-            self.runner.call(self.executors.toolbox.close())
-        finally:
-            self.runner.close()
+        self.runner.close(self.executors.close)
 
 
 def run_harness(
@@ -132,8 +136,9 @@ def run_harness(
     opener: Callable[[], Timeline] | None = None,
 ) -> None:
     """Run the flow until `stop` is set."""
-    step = HarnessStep(partial(make_executors, config, settings or HarnessSettings()))
     open_here = opener or partial(open_timeline, timeline_url)
+    made = partial(make_executors, config, settings or HarnessSettings(), open_here)
+    step = HarnessStep(made)
     lanes = (Lane.TIMELINE,)
     try:
         run_effect_flow(

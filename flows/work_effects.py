@@ -4,14 +4,17 @@
 - All text that goes to the log is cleaned: cut to its limit, valid Unicode, and without any secret of the configuration.
 - A work has its own workspace; its artifacts are stored before they are told.
 - Reports are bounded; a tool that floods them is heard no further, and its result still counts.
+- `direct` hears the user where the chat endpoint can (`Executors.hear`); without the sound it goes on with the words, and says so.
+- `auto` without a planner is the call that the session's intent rules make of the words (`WorkQueued.fits`), if they make one.
 """
 
 import asyncio
 import json
+import logging
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +24,7 @@ from infra.harness.port import HarnessError, Reports, Task, ToolRejected
 from infra.harness.toolbox import Toolbox
 from infra.harness.workspace import confined, remove, workspace_of
 from schemas.envelope import Event
+from schemas.errors import VenusError
 from schemas.registry import PARTIALS, TERMINALS
 from schemas.transcription import FailureReason
 from schemas.work import (
@@ -33,9 +37,12 @@ from schemas.work import (
     WorkRunning,
 )
 
+log = logging.getLogger(__name__)
+
 AT_ONCE = 8
 PROGRESS_CHARS, PROGRESS_MOST = 300, 100
-CALLED_CHARS, CALLED_MOST = 1_000, 64
+CALLED_CHARS, CALLED_MOST = 1_000, 80
+WORDS_ALONE = "I can only go by the words of it."
 ARTIFACTS_MOST = 32
 BACKSTOP_S = 900.0
 """Wall time after which even a work that ignores everything is ended."""
@@ -50,6 +57,8 @@ class Agent(Protocol):
 
     async def run(self, task: Task, reports: Reports) -> str: ...
 
+    async def close(self) -> None: ...
+
 
 @dataclass
 class Executors:
@@ -61,6 +70,8 @@ class Executors:
     workspaces: Path
     secrets: tuple[str, ...] = ()
     at_once: int = AT_ONCE
+    hear: Callable[[Event], Awaitable[bytes]] | None = None
+    """The user's sound that a request rests on; None: the agent takes none."""
 
     def clean(self, text: str, chars: int) -> str:
         """Text as the log may hold it."""
@@ -68,6 +79,11 @@ class Executors:
         for secret in self.secrets:
             text = text.replace(secret, "[secret]")
         return text[:chars].encode("utf-8", "replace").decode()
+
+    async def close(self) -> None:
+        await self.toolbox.close()
+        if self.agent is not None:
+            await self.agent.close()
 
 
 class _Reports:
@@ -170,7 +186,7 @@ async def _work(executors: Executors, request: Event) -> Results:
         workspace,
     )
     reports = _Reports(executors, task)
-    running = asyncio.create_task(_execute(executors, task, reports))
+    running = asyncio.create_task(_execute(executors, request, task, reports))
     try:
         while not (running.done() and reports.queue.empty()):
             said = await _next(reports.queue, running)
@@ -188,23 +204,37 @@ async def _work(executors: Executors, request: Event) -> Results:
         await asyncio.to_thread(remove, workspace)
 
 
-async def _execute(executors: Executors, task: Task, reports: Reports) -> str:
+async def _execute(executors: Executors, request: Event, task: Task, reports: Reports) -> str:
+    toolbox, fits = executors.toolbox, request.data.fits
     try:
         async with asyncio.timeout(task.limit_s):
-            if task.route == "skill" or (
-                task.route == "auto" and executors.agent is None and task.skill
-            ):
+            if task.route == "skill":
                 if task.skill is None:
                     raise ToolRejected("the route skill needs the name of one")
-                arguments = dict(task.arguments)
-                return await executors.toolbox.call(task.skill, arguments, task, reports)
+                return await toolbox.call(task.skill, dict(task.arguments), task, reports)
+            if executors.agent is None and task.route == "auto" and fits is not None:
+                return await toolbox.call(fits.skill, dict(fits.arguments), task, reports)
             if executors.agent is None:
+                also = ", and no phrase of a skill fits" if task.route == "auto" else ""
                 raise ToolRejected(
-                    f"the route {task.route} needs a chat endpoint, and none is configured"
+                    f"the route {task.route} needs a chat endpoint, and none is configured{also}"
                 )
+            if task.route == "direct" and executors.hear is not None:
+                task = replace(task, audio=await _heard(executors.hear, request, task, reports))
             return await executors.agent.run(task, reports)
     except TimeoutError:
         raise TimeoutError(f"no result within {task.limit_s:g} s") from None
+
+
+async def _heard(
+    hear: Callable[[Event], Awaitable[bytes]], request: Event, task: Task, reports: Reports
+) -> bytes:
+    try:
+        return await hear(request)
+    except VenusError as error:
+        log.warning("%s of %s goes by the words alone: %s", task.work, task.session, error)
+        reports.progress(WORDS_ALONE)
+        return b""
 
 
 async def _next(queue: "asyncio.Queue[Any]", running: "asyncio.Task[str]") -> Any:

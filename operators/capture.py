@@ -9,7 +9,8 @@
     work.requested              a producer asks in a structured way             delegate.captured
 
 A span is plain words (route `auto`), or JSON as a tool call writes it: `{"skill": …, "arguments": {…}}`, or `{"query": …}`; JSON that
-does not parse is never run with what could be read of it. Evidence is what the user said and what was heard of the assistant within
+does not parse is never run with what could be read of it. With the route `auto` the call that the intent rules make of the words is
+noted, for a Harness without a planner. Evidence is what the user said and what was heard of the assistant within
 `work.lookback` before the cutoff, nothing later; so a reply that is being spoken is not part of it.
 """
 
@@ -17,7 +18,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from operators.intents import read_turn
+from operators.intents import read_request, read_turn
 from operators.reducer import NEVER, NOTHING, Decision, Decisions, Hop
 from operators.spans import Captured, Found, Malformed, Opened, TextSpans
 from operators.works import EVENTS as WORK_EVENTS
@@ -262,6 +263,9 @@ class Capture:
         evidence = [e for e in state.said if cutoff_us - work.lookback <= e.at_us <= cutoff_us]
         if work.evidence_items == 0:
             evidence = []
+        if asked.get("skill") is None and asked.get("route", "auto") == "auto":
+            before = state.book.works.get(asked.get("continues") or "")
+            asked["fits"] = read_request(work, state.language, asked["query"], before)
         data = DelegateCaptured(
             delegate=delegate,
             origin=origin,

@@ -245,12 +245,14 @@ class Deliver:
         if event.type == "delegate.captured":
             state.origins = {data.delegate: data.origin, **dict(list(state.origins.items())[:7])}
             if data.origin == "span" and data.response is not None:
-                state.spans.add(data.response)
+                state.spans[data.response] = data.delegate
             return
+        state.spans = {r: d for r, d in state.spans.items() if d != data.delegate}
         if state.origins.get(data.delegate) == "request" or data.reason == "closed":
             return
         if data.reason == "running":
-            self._say(state, state.policy.work.still_running, "answer", out)
+            text = f"{state.policy.work.still_running} {polish(data.detail, 1, 160)}".strip()
+            self._say(state, text, "answer", out)
         else:
             self._say(state, apology(state.policy.work.failed, data.reason), "answer", out)
 
@@ -298,7 +300,7 @@ class Deliver:
                     self._delivered(state, current, current.played_us, out)
             case "response.ended" | "response.failed" | "response.cancelled":
                 silent_span = data.response in state.spans and not data.heard_text
-                state.spans.discard(data.response)
+                state.spans.pop(data.response, None)
                 if silent_span and event.type == "response.failed":
                     self._say(state, state.policy.work.holding, "holding", out)
                 if ours and current is not None:

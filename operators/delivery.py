@@ -46,8 +46,8 @@ class DeliverState:
     tries: dict[str, int] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     """Request → where it came from, until its work is queued or refused."""
-    spans: set[str] = field(default_factory=set)
-    """Responses that delegated: they may have said nothing themselves."""
+    spans: dict[str, str] = field(default_factory=dict)
+    """Response that delegated → what: it may have said nothing itself."""
     floors: int = 0
     deliveries: int = 0
     closed: bool = False

@@ -4,6 +4,7 @@
     -------------------------------------------------------   --------------------------------------------------------------
     captured                                                  work.queued
     captured, and the same task is running                    delegate.refused (running): it is not begun again (case E2)
+    captured as `auto`, and only asks how far a work is       delegate.refused (running), with what is known
     captured, but not allowed, too many, session closed       delegate.refused
     captured, and it corrects a work                          work.cancelling of that one (if open), then work.queued
     the user asks to cancel, a device asks to cancel          work.cancelling
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from operators.intents import read_turn
+from operators.intents import asks_progress, read_turn
 from operators.reducer import NEVER, Decision, Decisions, Hop
 from operators.works import EVENTS as WORK_EVENTS
 from operators.works import Work, WorkBook
@@ -108,11 +109,16 @@ class Dispatch:
             None,
         )
         earlier = state.book.works.get(data.continues or "")
+        meant = self._asked_about(state, data)
         refused: DelegateRefused | None = None
         if state.closed_at is not None:
             refused = DelegateRefused(delegate=data.delegate, reason="closed")
         elif same is not None:
             refused = DelegateRefused(delegate=data.delegate, reason="running", work=same.work)
+        elif meant is not None:
+            refused = DelegateRefused(
+                delegate=data.delegate, reason="running", work=meant.work, detail=meant.progress
+            )
         elif data.skill is not None and not any(fnmatchcase(data.skill, p) for p in policy.allow):
             refused = DelegateRefused(
                 delegate=data.delegate, reason="not_allowed", detail=data.skill
@@ -144,19 +150,30 @@ class Dispatch:
             arguments=data.arguments,
             evidence=data.evidence,
             cutoff_us=data.cutoff_us,
-            earlier="" if earlier is None else earlier.result,
+            earlier="" if earlier is None else _known(earlier),
             allow=policy.allow,
             limit_us=limit,
             result_chars=policy.result_chars,
             replaces=data.corrects,
             language=state.language,
             rule=data.rule,
+            fits=data.fits,
         )
         out.append(Decision(queued, name))
         # Known at once, so that a second request within the same turn sees it; its own event comes round later.
         state.book.works[name] = Work(
             name, "", data.query, data.skill, data.arguments, data.rule, NEVER, limit
         )
+
+    @staticmethod
+    def _asked_about(state: DispatchState, data: DelegateCaptured) -> Work | None:
+        """The running work that a request only asks about: the one that it continues, else the newest."""
+        running = state.book.running
+        if data.route != "auto" or data.skill is not None or not running:
+            return None
+        if not asks_progress(state.policy.work, data.query):
+            return None
+        return next((w for w in running if w.work == data.continues), running[-1])
 
     @staticmethod
     def _cancel(work: Work, reason: CancelReason, out: list[Decision]) -> None:
@@ -183,3 +200,11 @@ class Dispatch:
         if due and state.closed_at is not None:
             due.append(state.closed_at + state.policy.session.drain)
         state.alarm = min(due, default=NEVER)
+
+
+def _known(work: Work) -> str:
+    """What a work that continues this one is told of it."""
+    if work.status == "completed":
+        return work.result
+    so_far = work.progress if work.open else work.why
+    return f"{work.query}: {'not done yet' if work.open else work.status}. {so_far}".strip()

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from operators.heard import words
 from operators.words import lists_for
 from operators.works import Work, WorkBook
+from schemas.delegation import Fitting
 from schemas.policy_work import IntentRule, WorkPolicy
 from schemas.templates import FIGURES, match_template, parse_template
 
@@ -71,6 +72,30 @@ def read_turn(policy: WorkPolicy, language: str, text: str, book: WorkBook) -> t
         if meaning is not None:
             found += meaning
     return tuple(found)
+
+
+def read_request(
+    policy: WorkPolicy, language: str, text: str, before: Work | None
+) -> Fitting | None:
+    """The one call that the rules make of a request in words, if exactly one. `before` is the work that it continues."""
+    found: list[Fitting] = []
+    for said in map(_words, _SENTENCE.findall(text)):
+        said = said[:LOOKED_AT]
+        matched = _match_rules(policy, said)
+        onward = _without(said, _CONTINUES)
+        if matched is None and before is not None and len(onward) < len(said):
+            rule, changed = _rule(policy, before), _arguments(policy, before, onward)
+            matched = None if rule is None or changed is None else (rule, changed)
+        if matched is not None:
+            rule, arguments = _repaired(matched, said, lists_for(language).repairs)
+            found.append(Fitting(rule=rule.name, skill=rule.skill, arguments=arguments))
+    return found[0] if len(found) == 1 else None
+
+
+def asks_progress(policy: WorkPolicy, text: str) -> bool:
+    """Whether a request in words only asks how far things are."""
+    sentences = [_words(s)[:LOOKED_AT] for s in _SENTENCE.findall(text) if _words(s)]
+    return bool(sentences) and all(_any(policy.progress_phrases, s) for s in sentences)
 
 
 def _read(

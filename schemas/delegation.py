@@ -26,6 +26,14 @@ class Evidence(Data):
     at_us: int
 
 
+class Fitting(Data):
+    """The call that an intent rule makes of a request in words."""
+
+    rule: str
+    skill: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
 @event("delegate.opened", Kind.DECISION, Writer.CONVERSATION)
 class DelegateOpened(Data):
     """The opening tag of a span: from here on the output is private. Fixes the evidence."""
@@ -56,6 +64,8 @@ class DelegateCaptured(Data):
     continues: str | None = None
     """An earlier work whose result belongs to the evidence."""
     evidence: tuple[Evidence, ...] = ()
+    fits: Fitting | None = None
+    """With the route `auto`: what the words ask for by the intent rules, for a Harness without a planner."""
 
 
 @event("delegate.malformed", Kind.DECISION, Writer.CONVERSATION)
@@ -70,9 +80,10 @@ class DelegateMalformed(Data):
 
 @event("delegate.refused", Kind.DECISION, Writer.CONVERSATION)
 class DelegateRefused(Data):
-    """No work comes of a captured request; `work` is the running one that answers it already."""
+    """No work comes of a captured request; `work` is the running one that answers it already, or that it asks about."""
 
     delegate: str
     reason: Literal["running", "not_allowed", "too_many", "closed", "no_such_work"]
     work: str | None = None
     detail: str = ""
+    """With `running`, how far that work is, if the request was about it."""

@@ -30,7 +30,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from schemas.base import Data, Kind, Writer, event
-from schemas.delegation import Evidence, Route
+from schemas.delegation import Evidence, Fitting, Route
 from schemas.transcription import FailureReason
 
 CancelReason = Literal["user", "corrected", "requested", "superseded"]
@@ -68,7 +68,7 @@ class WorkQueued(Data):
     evidence: tuple[Evidence, ...] = ()
     cutoff_us: int = 0
     earlier: str = ""
-    """The result of the work that this one continues."""
+    """The result of the work that this one continues; what is known of it, if there is none."""
     allow: tuple[str, ...] = ("*",)
     """Tools that it may use, as patterns (`weather`, `time.*`)."""
     limit_us: int
@@ -78,6 +78,8 @@ class WorkQueued(Data):
     language: str = "en"
     rule: str | None = None
     attempt: int = 1
+    fits: Fitting | None = None
+    """The call that is made if there is no planner; see `delegate.captured`."""
 
 
 @event("work.running", Kind.OUTCOME, Writer.HARNESS)
@@ -90,7 +92,8 @@ class WorkRunning(Data):
 
 @event("work.called", Kind.OUTCOME, Writer.HARNESS)
 class WorkCalled(Data):
-    """A tool call that the work made, for whoever asks what was done in the user's name."""
+    """A tool call that the work made, for whoever asks what was done in the user's name. The last is the chat endpoint, if it was asked:
+    with the number of calls that it made, and the seconds of the user's sound that it heard."""
 
     work: str
     tool: str

@@ -156,7 +156,9 @@ def flow(
             from flows.perception import run_perception
             from infra.harness.skills import SkillSet
 
-            rules = SkillSet(harness_config(skills, harness).skills).intents()
+            config = harness_config(skills, harness)
+            own = [rule.model_dump(mode="json") for rule in config.intents]
+            rules = [*SkillSet(config.skills).intents(), *own]
             wishes: dict[str, Any] = {"work.intents": rules} if rules else {}
             if Settings.read().backchannel:
                 wishes["overlap.backchannel_model"] = True

@@ -4,11 +4,13 @@
       "skills": ["my_skills"],
       "mcpServers": {"time": {"command": "python", "args": ["-m", "mcp_server_time"]}, "docs": {"url": "http://127.0.0.1:8000/mcp"}},
       "agents": {"coder": {"command": ["./agent.sh"], "description": "Writes code."}},
-      "chat": {"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3"}
+      "chat": {"base_url": "http://127.0.0.1:11434/v1", "model": "qwen3", "audio": false},
+      "intents": [{"name": "time", "skill": "time.get_current_time", "patterns": ["what time is it"]}]
     }
 
 `mcpServers` is what other MCP clients write, so an entry can be copied. Secrets never stand in the file nor in the log: a value
-`$NAME` or `${NAME}` in `env`, `headers` or `api_key` is taken from the environment.
+`$NAME` or `${NAME}` in `env`, `headers` or `api_key` is taken from the environment. `intents` are phrases for tools that have none of
+their own (`schemas.policy_work.IntentRule`).
 """
 
 import json
@@ -24,6 +26,7 @@ from infra.harness.mcp import McpServer
 from infra.harness.openai import ChatEndpoint
 from infra.harness.subprocess import AgentCommand
 from schemas.errors import BadInput
+from schemas.policy_work import IntentRule
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 SKILL_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
@@ -60,6 +63,7 @@ class _Chat(_Entry):
     api_key: str = "$VENUS_CHAT_KEY"
     timeout: float = Field(120.0, gt=0)
     max_tokens: int = Field(800, ge=1)
+    audio: bool = Field(False, strict=True)
 
 
 class _File(_Entry):
@@ -68,6 +72,7 @@ class _File(_Entry):
     mcpServers: dict[str, _Server] = {}
     agents: dict[str, _Agent] = {}
     chat: _Chat | None = None
+    intents: list[IntentRule] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class HarnessConfig:
     agents: Mapping[str, AgentCommand] = field(default_factory=dict)
     chat: ChatEndpoint | None = None
     path: str = "/usr/bin:/bin"
+    intents: tuple[IntentRule, ...] = ()
 
     def secrets(self, shortest: int) -> tuple[str, ...]:
         """What must never reach the log: whatever came from the environment for somebody, if long enough to be one."""
@@ -131,6 +137,7 @@ def read_config(
         agents,
         _chat(file.chat, environ),
         environ.get("PATH", "/usr/bin:/bin"),
+        tuple(file.intents),
     )
 
 
@@ -156,7 +163,7 @@ def _chat(one: _Chat | None, environ: Mapping[str, str]) -> ChatEndpoint | None:
     optional = dict(environ)
     optional.setdefault("VENUS_CHAT_KEY", "none")
     key = _filled("chat", {"api_key": one.api_key}, optional)["api_key"]
-    return ChatEndpoint(one.base_url, one.model, key, one.timeout, one.max_tokens)
+    return ChatEndpoint(one.base_url, one.model, key, one.timeout, one.max_tokens, one.audio)
 
 
 def _filled(name: str, values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -68,6 +68,8 @@ class Task:
     limit_s: float
     workspace: Path
     """A folder of this work's own, made when it is first used."""
+    audio: bytes = b""
+    """The user's own sound of the evidence, where the work may hear it: PCM16 at 16 kHz, mono."""
 
 
 class Reports(Protocol):

@@ -16,15 +16,34 @@ from flows.effects import EffectDesk, Produced
 from flows.work_effects import Executors, work_effects
 from infra.blobs import BlobStore
 from infra.harness.pool import SkillPool
+from infra.harness.port import SilentReports, Tool, ToolTimedOut
 from infra.harness.skills import SkillSet, skill
 from infra.harness.subprocess import AgentCommand, SubprocessAgents
 from infra.harness.toolbox import Toolbox
 from infra.timeline import Timeline, open_timeline
+from schemas.delegation import Fitting
 from schemas.errors import BadInput
 from schemas.record import Lane
-from tests.harness.support import append, cancelling, outcomes, queued, skills_file
+from tests.harness.support import (
+    NoTools,
+    append,
+    cancelling,
+    outcomes,
+    queued,
+    skills_file,
+    task_of,
+)
 
 pytestmark = pytest.mark.flow
+
+
+class OneTool(NoTools):
+    def __init__(self, tool: Tool) -> None:
+        super().__init__()
+        self._tool = tool
+
+    async def find(self, name: str) -> Any:
+        return self._tool
 
 
 class Harness:
@@ -75,8 +94,7 @@ class Harness:
         return [e.data for e in outcomes(self.log) if e.type == type_]
 
     def close(self) -> None:
-        self.runner.call(self.toolbox.close())
-        self.runner.close()
+        self.runner.close(self.toolbox.close)
 
 
 @pytest.fixture
@@ -274,3 +292,52 @@ def test_asyncio_is_not_blocked_by_a_busy_skill(harness: Harness) -> None:
 
     assert harness.runner.call(longest_gap()) < 0.25
     harness.until(lambda: len(harness.ends()) == 2)
+
+
+def test_auto_without_a_planner_is_what_the_rules_make_of_the_words(harness: Harness) -> None:
+    fits = Fitting(rule="say", skill="echo", arguments={"text": "hello"})
+    ends = harness.run(
+        queued("w1", None, route="auto", fits=fits),
+        queued("w2", None, route="auto"),
+        queued("w3", None, route="auto", fits=fits, allow=("slow",)),
+        queued("w4", None, route="general", fits=fits),
+    )
+    assert ends["w1"].result == "hello"
+    assert [(c.work, c.tool) for c in harness.of("work.called") if c.ok] == [("w1", "echo")]
+    assert (ends["w2"].reason, ends["w2"].message) == (
+        "rejected",
+        "the route auto needs a chat endpoint, and none is configured, and no phrase of a skill fits",
+    )
+    assert "not allowed" in ends["w3"].message
+    assert "phrase" not in ends["w4"].message and "chat endpoint" in ends["w4"].message
+
+
+def test_limits_and_a_cancel_at_once_do_not_break_off_the_clean_up() -> None:
+    """What a call has opened is closed, however often its end is asked for."""
+    steps: list[str] = []
+
+    async def call(arguments: Any, task: Any, reports: Any) -> str:
+        steps.append("opened")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            steps.append("closed")
+        return ""
+
+    async def main() -> None:
+        toolbox = Toolbox([OneTool(Tool("t", "", {}, call, timeout_s=0.1))])
+        task = task_of(queued("w", "t", limit_s=0.1), Path("none"))
+        running = asyncio.ensure_future(toolbox.call("t", {}, task, SilentReports()))
+        while not steps:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            running.cancel()
+            await asyncio.sleep(0.01)
+        assert running.done() and steps == ["opened"]
+        await toolbox.close()
+        with pytest.raises(ToolTimedOut):
+            await toolbox.call("t", {}, task, SilentReports())
+
+    asyncio.run(main())
+    assert steps == ["opened", "closed"] * 2

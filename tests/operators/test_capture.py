@@ -94,6 +94,29 @@ def test_a_structured_request_of_any_producer_is_a_work() -> None:
     assert session.spoken() == [], "a program that asks needs no holding sentence"
 
 
+@pytest.mark.parametrize(
+    ("query", "fits"),
+    [
+        ("Look up what is the weather in Oslo", ("weather", {"city": "oslo"})),
+        ("What is the weather in Oslo, no, in Rome.", ("weather", {"city": "rome"})),
+        ("What is the weather in Oslo? What is the weather in Rome?", None),
+        ("Book a hotel in Oslo", None),
+        ("And what about Oslo?", None),
+    ],
+)
+def test_the_one_call_that_the_rules_make_of_the_words_is_noted(
+    query: str, fits: tuple[str, object] | None
+) -> None:
+    """The route stays `auto`: a planner, where there is one, may know better."""
+    session = WorkSession()
+    session.observe(WorkRequested(query=query))
+    (work,) = session.works()
+    assert (work.route, work.skill) == ("auto", None)
+    assert (work.fits and (work.fits.skill, work.fits.arguments)) == fits
+    session.observe(WorkRequested(query=query, route="general"))
+    assert all(w.fits is None for w in session.works()[1:])
+
+
 def test_queries_are_cut_to_their_length() -> None:
     session = WorkSession()
     session.observe(WorkRequested(query="x" * 10_000))

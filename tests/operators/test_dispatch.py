@@ -154,3 +154,82 @@ def test_continuing_gives_the_earlier_result() -> None:
     second = session.works()[1]
     assert second.arguments == {"city": "berlin"} and second.earlier == "In Paris it is sunny."
     assert second.replaces is None
+
+
+def test_a_request_that_only_asks_how_far_it_is_begins_no_work() -> None:
+    session = begun().running().progress("I have asked two stations.")
+    session.observe(WorkRequested(query="How far is it?"))
+    assert len(session.works()) == 1
+    (refused,) = session.data("delegate.refused")
+    assert (refused.reason, refused.work) == ("running", "work-1")
+    assert refused.detail == "I have asked two stations."
+    session.silence(2000)
+    assert session.spoken() == ["Let me check the weather."], "a program reads the answer"
+
+
+def test_a_model_that_delegates_the_question_has_it_answered_aloud() -> None:
+    session = begun().running().progress("I have asked two stations.")
+    session.reply = "<delegate>are you done yet</delegate>"
+    session.says("So what about the weather thing?").silence(4000)
+    assert len(session.works()) == 1
+    assert session.spoken() == [
+        "Let me check the weather.",
+        "I am still working on that. I have asked two stations.",
+    ], "and nothing is said to begin"
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        (WorkRequested(query="Is it done?", continues="work-1"), "work-1"),
+        (WorkRequested(query="Is it done?"), "work-2"),
+    ],
+)
+def test_of_several_works_the_question_is_about_the_named_or_the_newest(
+    asked: WorkRequested, named: str
+) -> None:
+    session = WorkSession()
+    for i in (1, 2):
+        session.observe(WorkRequested(query=f"task {i}", route="general"))
+    session.observe(asked)
+    assert [r.work for r in session.data("delegate.refused")] == [named]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        WorkRequested(query="Is it done?", route="general"),
+        WorkRequested(query="Is it done? Then book a table."),
+    ],
+)
+def test_what_asks_for_more_is_a_work(asked: WorkRequested) -> None:
+    session = begun().running()
+    session.observe(asked)
+    assert len(session.works()) == 2 and session.data("delegate.refused") == []
+
+
+def test_with_nothing_running_a_question_is_a_work() -> None:
+    session = WorkSession()
+    session.observe(WorkRequested(query="Is it done?"))
+    assert len(session.works()) == 1
+
+
+def test_a_continuation_by_auto_has_the_earlier_result_and_the_rule_s_arguments() -> None:
+    session = begun().running().completes("In Paris it is sunny.").silence(6000)
+    session.observe(WorkRequested(query="And what about Berlin?", continues="work-1"))
+    second = session.works()[1]
+    assert (second.route, second.skill, second.earlier) == ("auto", None, "In Paris it is sunny.")
+    assert (second.fits.skill, second.fits.arguments) == ("weather", {"city": "berlin"})
+    session.observe(WorkRequested(query="And what about Rome?", continues="work-9"))
+    assert [r.reason for r in session.data("delegate.refused")] == ["no_such_work"]
+
+
+def test_what_continues_an_unfinished_work_knows_how_far_it_is() -> None:
+    session = WorkSession()
+    session.observe(WorkRequested(query="Find a hotel", route="general"))
+    session.running().progress("Two are left.")
+    session.observe(WorkRequested(query="Only with breakfast", continues="work-1"))
+    assert session.works()[1].earlier == "Find a hotel: not done yet. Two are left."
+    session.fails("unavailable")
+    session.observe(WorkRequested(query="Try once more", continues="work-1"))
+    assert session.works()[2].earlier == "Find a hotel: failed. boom"
