@@ -212,11 +212,10 @@ class EchoMeter:
         end = first + len(window)
         played.until(end)
         if not played.sounds(first - RECENT, end):
-            self._recent, self._searched = self._recent[:0], 0
             return None
         sound = window.astype(np.float32) * np.float32(1 / 32768)
-        if first != self._known or not len(self._recent):
-            self._recent = self._recent[:0]
+        if first != self._known:
+            self._recent, self._searched = self._recent[:0], 0
             self._path.heard, self._path.residual = [], []
         self._recent = np.concatenate((self._recent[len(sound) - HISTORY :], sound))
         self._known = end

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soxr
 
 from operators.echo import HISTORY, EchoMeter
 from schemas.base import SAMPLE_RATE, WINDOW_US
@@ -91,6 +92,16 @@ def test_playing_again_may_be_told_some_samples_beside(off: int) -> None:
     paused = s._replace(microphone=microphone, echo=microphone)
     heard = of_echo(paused, paused.heard(acks))
     assert len(heard) > 50 and share(heard, high=True) >= (0.95 if abs(off) < 50 else 0.85)
+
+
+@pytest.mark.parametrize("ppm", [100, -500])
+def test_the_clocks_of_loudspeaker_and_microphone_may_differ(ppm: int) -> None:
+    s = scene(150, -12, OFFICE, seconds=8.0)
+    fine = soxr.resample(s.microphone, 1, 10)
+    at = s.start + (np.arange(len(s.microphone)) - s.start) * (1 + ppm * 1e-6)
+    drifted = np.interp(at * 10, np.arange(len(fine)), fine)
+    heard = of_echo(s, s._replace(microphone=drifted).heard())
+    assert share(heard, high=True) >= 0.9
 
 
 def test_nothing_is_said_where_nothing_is_played() -> None:
