@@ -15,6 +15,7 @@ from typing import Any
 
 from flows.moments import Moment
 from infra.timeline.mcap import McapTimeline
+from infra.timeline.sqlite import SqliteTimeline
 from operators.fold import Applied, SessionFold, operator_versions
 from schemas.base import Kind
 from schemas.cloudevents import decode, encode, wire_type
@@ -28,6 +29,9 @@ _DECISIONS = frozenset(wire_type(n).encode() for n, kind in KINDS.items() if kin
 
 CONTEXT = 8
 """Events shown before a difference."""
+
+REPEATS = 4096
+"""Decisions of a session among which a second copy of one is known again: a crash or a retry writes the last few twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,9 @@ class Proof:
         self.fold = SessionFold(session, override=override, on_recorded=self._recorded)
         self._derived: deque[Event] = deque()
         self._logged: deque[Event] = deque()
-        self._seen: set[str] = set()
+        self._seen: dict[str, None] = {}
+        """The last ids that were read, in their order."""
+        self._inputs = 0
         self._end_recorded = False
         self._before: deque[Event] = deque(maxlen=CONTEXT)
         self._digest = Digest() if digest else None
@@ -158,11 +164,10 @@ class Proof:
 
     def feed(self, event: Event) -> None:
         for step in self.fold.feed(event):
-            if step.fate == "repeat":
-                self.result.repeats += 1
             if step.fate != "applied":
+                self.result.repeats += step.fate == "repeat"
                 continue
-            self.result.inputs += 1
+            self._inputs += 1
             self._before.append(step.input)
             if self._on_applied is not None:
                 self._on_applied(step)
@@ -178,7 +183,9 @@ class Proof:
         if event.id in self._seen:
             self.result.repeats += 1
             return
-        self._seen.add(event.id)
+        self._seen[event.id] = None
+        if len(self._seen) > REPEATS:
+            del self._seen[next(iter(self._seen))]
         self._end_recorded = self._end_recorded or event.type == "session.ended"
         self._logged.append(event)
         self._match()
@@ -205,6 +212,7 @@ class Proof:
     def finish(self) -> SessionProof:
         """After the last record: what is left over on either side."""
         result, fold = self.result, self.fold
+        result.inputs = self._inputs
         result.ended = fold.ended
         result.media_us = fold.now
         result.digest = "" if self._digest is None else self._digest.hex()
@@ -227,22 +235,25 @@ class Proof:
 
 def sessions_of(records: Iterable[StoredRecord]) -> Iterator[tuple[str, Event]]:
     """(session, event) of every record that can be read."""
+    for event in _readable(records):
+        yield event.session, event
+
+
+def _readable(records: Iterable[StoredRecord]) -> Iterator[Event]:
     for record in records:
         if not record.key:
             continue
         try:
-            yield record.key, decode(record)
+            yield decode(record)
         except BadRecord:
             continue
 
 
-def events_on(timeline: Any, session: str | None = None) -> Iterator[tuple[str, Event]]:
-    """(session, event) of the timeline lane; session files have a faster way than record by record."""
-    if isinstance(timeline, McapTimeline):
-        for event in timeline.events(Lane.TIMELINE, session):
-            yield event.session, event
-    else:
-        yield from sessions_of(all_records(timeline, session))
+def events_on(timeline: Any, session: str | None = None) -> Iterator[Event]:
+    """The events of the timeline lane, of one session if named; files have a faster way than record by record."""
+    if isinstance(timeline, McapTimeline | SqliteTimeline):
+        return timeline.events(Lane.TIMELINE, session)
+    return _readable(all_records(timeline, session))
 
 
 def all_records(timeline: Any, session: str | None = None) -> Iterator[StoredRecord]:
@@ -267,12 +278,13 @@ def prove(
     """
     proofs: dict[str, Proof] = {}
     stopped: set[str] = set()
-    for count, (name, event) in enumerate(events_on(timeline, session)):
-        if (session is not None and name != session) or name in stopped:
-            continue
+    for count, event in enumerate(events_on(timeline, session)):
+        name = event.session
         proof = proofs.get(name)
         if proof is None:
             proof = proofs[name] = Proof(name, digest=digest)
+        elif name in stopped:
+            continue
         try:
             proof.feed(event)
         except Exception as error:

@@ -183,7 +183,7 @@ def rerun_session(
             raise BadInput(
                 f"{log.path}: {', '.join(sorted(gone))} cannot be asked again: the file was exported without what is needed"
             )
-    rec = take_apart(session, (event for name, event in events_on(log, session) if name == session))
+    rec = take_apart(session, events_on(log, session))
     config = next((e.data for e in rec.inputs if e.type == "session.configured"), None)
     channel = config.channel if config is not None else "mic"
     audio = (

@@ -16,6 +16,11 @@ def monotonic_s() -> float:
     return time.monotonic()
 
 
+def cpu_s() -> float:
+    """CPU time that this process has used; for measurements that other work on the machine must not spoil."""
+    return time.process_time()
+
+
 def sleep_s(seconds: float) -> None:
     """Let other threads and processes run for about this long."""
     time.sleep(seconds)

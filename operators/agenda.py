@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.reducer import Decision, Decisions, Hop, Operator, Skimmer
+from operators.reducer import NEVER, Decision, Decisions, Hop, Operator, Skimmer
 from schemas.base import HOP_SAMPLES, HOP_US
 from schemas.envelope import Event
 from schemas.ids import decision_id
@@ -35,6 +35,9 @@ class Agenda:
         """The session's media time in µs."""
         self.states: list[tuple[Operator, Any]] = [(o, o.initial(session)) for o in operators]
         self._skimmers = {o.name: o for o in operators if isinstance(o, Skimmer)}
+        self._awake: list[tuple[Operator, Any]] = []
+        self._wakes_at = 0
+        """The next alarm of all others; 0 where it has to be looked for again."""
         self._routes: dict[str, list[tuple[Operator, Any]]] = {}
         self._observe = observe
         self._queue: deque[Event] = deque()
@@ -53,20 +56,22 @@ class Agenda:
     def run_window(self, event: Event, stepped: bool) -> tuple[Event, ...]:
         """Work off a `perception.window`; `stepped` says whether it is the user's channel, whose hops the operators look at."""
         window: PerceptionWindow = event.data
-        hops = len(window.probabilities) if window.probabilities is not None else 3
-        start = window.start_us
-        end = start + hops * HOP_US
-        awake = self._awake(end)
-        if stepped and window.probabilities and self._skimmed(window, max(end, self.now), awake):
+        start, probabilities = window.start_us, window.probabilities
+        hops = len(probabilities) if probabilities is not None else 3
+        until = max(start + hops * HOP_US, self.now)
+        if until >= self._wakes_at:
+            self._look_who_wakes(until)
+        if stepped and probabilities and self._skimmed(window, until):
             return ()
         self._begin(event)
+        awake = self._awake
         for i in range(hops):
             end = start + (i + 1) * HOP_US
             if end > self.now:
                 self.now = end
             hop = None
             if stepped:
-                probability = None if window.probabilities is None else window.probabilities[i]
+                probability = None if probabilities is None else probabilities[i]
                 end_sample = window.first_sample + (i + 1) * HOP_SAMPLES
                 hop = Hop(
                     end - HOP_US,
@@ -78,27 +83,35 @@ class Agenda:
                     end_sample,
                 )
             if self._advance(event, hop, awake):
-                awake = self._awake(start + hops * HOP_US)
+                self._look_who_wakes(until)
+                awake = self._awake
         return self._finish(event)
 
-    def _skimmed(
-        self, window: PerceptionWindow, until: int, awake: list[tuple[Operator, Any]]
-    ) -> bool:
+    def _skimmed(self, window: PerceptionWindow, until: int) -> bool:
         """Take the window in one step if that makes no difference."""
         skimmers = self._skimmers
-        for operator, state in awake:
+        for operator, state in self._awake:
             skimmer = skimmers.get(operator.name)
             if skimmer is None or not skimmer.skims(state, window, until):
                 return False
-        for operator, state in awake:
+        for operator, state in self._awake:
             skimmers[operator.name].skim(state, window)
         self.now = until
         return True
 
-    def _awake(self, until: int) -> list[tuple[Operator, Any]]:
-        """The operators whose alarm rings by media time `until`, as far as is known now: most sleep through most windows."""
-        until = max(until, self.now)
-        return [pair for pair in self.states if pair[1].alarm <= until]
+    def _look_who_wakes(self, until: int) -> None:
+        """Find the operators whose alarm rings by media time `until`, as far as is known now: most sleep through most windows.
+
+        Alarms change only when something is worked off; until then the answer holds for later windows too.
+        """
+        awake, wakes_at = [], NEVER
+        for pair in self.states:
+            alarm = pair[1].alarm
+            if alarm <= until:
+                awake.append(pair)
+            elif alarm < wakes_at:
+                wakes_at = alarm
+        self._awake, self._wakes_at = awake, wakes_at
 
     def run_time(self, event: Event, now: int) -> tuple[Event, ...]:
         """Work off an input that moves time without media (a tick)."""
@@ -117,6 +130,7 @@ class Agenda:
         self._dropped = []
 
     def _finish(self, event: Event) -> tuple[Event, ...]:
+        self._wakes_at = 0
         if self._dropped:
             data = AgendaOverflow(limit=AGENDA_LIMIT, dropped=tuple(self._dropped[:AGENDA_LIMIT]))
             self._decided.append(self._event("agenda", Decision(data), event))

@@ -80,6 +80,8 @@ class SessionFold:
         self.ended = False
         self.requests: dict[str, _Request] = {}
         """Requests without their terminal outcome, by id."""
+        self._live = False
+        """Configured, and paced live: inputs apply at once."""
         self._override = override
         self._on_recorded = on_recorded
         self._agenda = Agenda(session, operators, self._observe)
@@ -133,6 +135,8 @@ class SessionFold:
             if self.opened is not None:
                 return [Applied(event, (), "repeat")]
             self.opened = event
+        if self._live:
+            return [self._apply(event, event.mediatime)]
         if self.config is None:
             self._waiting.append(event)
             if len(self._waiting) > WAITING_LIMIT:
@@ -148,6 +152,7 @@ class SessionFold:
             config = config.model_copy(update={"policy": self._override(config.policy)})
             event = event._replace(data=config)
         self.config = config
+        self._live = config.pacing == "live"
         waiting, self._waiting = self._waiting, []
         applied: list[Applied] = []
         opened = self.opened
@@ -186,7 +191,7 @@ class SessionFold:
         if index < request.next_index.get(event.type, 0):
             return "repeat"
         request.next_index[event.type] = index + 1
-        if event.type in TERMINALS and self.config is not None and self.config.pacing == "live":
+        if event.type in TERMINALS and self._live:
             del self.requests[request.event.id]
         elif event.type in TERMINALS:
             if "terminal" in request.next_index:
@@ -196,7 +201,7 @@ class SessionFold:
 
     def _enter(self, event: Event) -> list[Applied]:
         assert self.config is not None
-        if self.config.pacing == "live":
+        if self._live:
             return [self._apply(event, event.mediatime)]
         heapq.heappush(self._heap, (self._key(event), event))
         if event.type in ("clock.tick", "session.closed"):
@@ -280,7 +285,7 @@ class SessionFold:
             )
         if time is None:
             time = agenda.now
-        elif self.config is not None and self.config.pacing == "asap":
+        elif not self._live:
             agenda.now = max(agenda.now, time)
         if event.mediatime != time:
             event = event._replace(mediatime=time)

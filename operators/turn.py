@@ -45,7 +45,6 @@ from operators.turn_skim import skim, skims
 from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
 from operators.wording import wording
 from schemas.envelope import Event
-from schemas.perception import PerceptionWindow
 from schemas.transcription import RequestTimedOut, TranscriptOffered
 from schemas.turns import (
     EndReason,
@@ -104,11 +103,7 @@ class Turn:
         state.calm_until = None
         return out
 
-    def skims(self, state: TurnState, window: PerceptionWindow, until: int) -> bool:
-        return skims(state, window, until)
-
-    def skim(self, state: TurnState, window: PerceptionWindow) -> None:
-        skim(state, window)
+    skims, skim = staticmethod(skims), staticmethod(skim)
 
     def _hear(self, state: TurnState, hop: Hop, out: Out) -> None:
         if hop.epoch != state.epoch and state.activity.active:

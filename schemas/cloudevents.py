@@ -7,7 +7,7 @@ See https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-p
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -141,6 +141,63 @@ def attributes(headers: Headers) -> dict[str, bytes]:
     return {name.lower(): value for name, value in headers}
 
 
+class _Shape(NamedTuple):
+    """Where the attributes lie among a record's header values; -1 where there is none, which is where `decode_parts` keeps a None."""
+
+    specversion: int
+    type: int
+    content_type: int
+    id: int
+    source: int
+    mediatime: int
+    others: tuple[int, int, int, int, int] | None
+    """Of cause, correlation, sequence, traceparent and dataref; None where a record has none of them, as most do."""
+
+
+# Bounded, because names come from outside.
+@lru_cache(maxsize=4096)
+def _shape(names: tuple[str, ...]) -> _Shape:
+    """Of records with these header names, in any case; the last of a name counts."""
+    place = {name.lower(): index for index, name in enumerate(names)}
+
+    def at(name: str) -> int:
+        return place.get(name, -1)
+
+    others = (
+        at("ce_causationid"),
+        at("ce_correlationid"),
+        at("ce_sequence"),
+        at("ce_traceparent"),
+        at("ce_dataref"),
+    )
+    return _Shape(
+        at("ce_specversion"),
+        at("ce_type"),
+        at("content-type"),
+        at("ce_id"),
+        at("ce_source"),
+        at("ce_mediatime"),
+        None if max(others) < 0 else others,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _reading(
+    specversion: bytes | None, wire: bytes | None, content_type: bytes | None
+) -> tuple[str, Validate | None, tuple[int, int]]:
+    """Short name, what makes the data from JSON (None for PCM), and the format of PCM: all that the records of a type have in common."""
+    if wire is None:
+        raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
+    if specversion != b"1.0":
+        raise BadRecord(f"ce_specversion is {specversion!r}, not 1.0")
+    name, validate = _reader_of(wire)
+    if validate is None:
+        return name, None, _pcm_format(content_type or b"")
+    if not (content_type or JSON_TYPE).startswith(JSON_TYPE):
+        raise BadRecord(f"content-type {content_type!r} where application/json is needed")
+    return name, validate, (0, 0)
+
+
 def decode(record: StoredRecord | Record) -> Event:
     """The event of a record.
 
@@ -148,51 +205,50 @@ def decode(record: StoredRecord | Record) -> Event:
         UnknownType: a type of a newer or foreign writer; harmless.
         BadRecord: the record breaks the contract; the message says how.
     """
-    return decode_parts(record.key, dict(record.headers), record.value)
+    headers = record.headers
+    names = tuple([name for name, _ in headers])
+    return decode_parts(record.key, names, [value for _, value in headers], record.value)
 
 
-def decode_parts(key: str | None, headers: dict[str, bytes], value: bytes) -> Event:
-    """`decode` of what a record is made of, for logs that can do without making one."""
-    get = headers.get
-    wire = get("ce_type")
-    if wire is None:
-        headers = {name.lower(): text for name, text in headers.items()}
-        get = headers.get
-        wire = get("ce_type")
+def decode_parts(
+    key: str | None, names: tuple[str, ...], values: list[bytes | None], value: bytes
+) -> Event:
+    """`decode` of what a record is made of, for logs that can do without making one.
+
+    `values` are those of the headers; the list is not the caller's any more.
+    """
     if not key:
         raise BadRecord("the record has no key; the key is the session id")
-    if wire is None:
-        raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
-    if get("ce_specversion") != b"1.0":
-        raise BadRecord(f"ce_specversion is {get('ce_specversion')!r}, not 1.0")
-    name, validate = _reader_of(wire)
-    content_type = get("content-type") or (b"" if validate is None else JSON_TYPE)
+    specversion, type_, content_type, id_, source, mediatime, others = _shape(names)
+    values.append(None)
+    name, validate, (rate, channels) = _reading(
+        values[specversion], values[type_], values[content_type]
+    )
     try:
-        id_, source = _text(get("ce_id")), _text(get("ce_source"))
-        if not id_ or not source:
+        event_id, event_source = _text(values[id_]), _text(values[source])
+        if not event_id or not event_source:
             raise BadRecord("ce_id and ce_source are needed")
+        data: Any
         if validate is None:
-            rate, channels = _pcm_format(content_type)
-            data: Any = Pcm(rate, channels, value)
+            data = Pcm(rate, channels, value)
         else:
-            if not content_type.startswith(JSON_TYPE):
-                raise BadRecord(f"content-type {content_type!r} where application/json is needed")
             data = validate(orjson.loads(value or b"{}"))
-        mediatime = _integer("mediatime", get("ce_mediatime"))
-        if len(headers) == _LEAST and mediatime is not None and "content-type" in headers:
-            return Event(name, key, id_, source, data, mediatime)
+        time = _integer("mediatime", values[mediatime])
+        if others is None:
+            return Event(name, key, event_id, event_source, data, time)
+        cause, correlation, sequence, traceparent, dataref = others
         return Event(
             name,
             key,
-            id_,
-            source,
+            event_id,
+            event_source,
             data,
-            mediatime,
-            _text(get("ce_causationid")),
-            _text(get("ce_correlationid")),
-            _integer("sequence", get("ce_sequence")),
-            _text(get("ce_traceparent")),
-            _text(get("ce_dataref")),
+            time,
+            _text(values[cause]),
+            _text(values[correlation]),
+            _integer("sequence", values[sequence]),
+            _text(values[traceparent]),
+            _text(values[dataref]),
         )
     except orjson.JSONDecodeError as error:
         raise BadRecord(f"{name}: the value is not JSON: {error}") from None

@@ -137,3 +137,44 @@ def harness(
         table.add_row(name, str(count), f"{p50:.1f}", f"{p99:.1f}")
     table.add_row("ratio", "", f"{f.p50_with / f.p50_without:.2f}", f"{f.ratio:.2f}")
     show(table)
+
+
+@bench.command()
+def replay(
+    minutes: Annotated[
+        str, typer.Option(help="lengths of the sessions, comma-separated")
+    ] = "10,60",
+    media: Annotated[
+        bool, typer.Option("--media/--no-media", help="whether the sound is in the files, too")
+    ] = True,
+    folder: FolderOption = None,
+    json: JsonOption = False,
+) -> None:
+    """What a proof costs, and how that grows with the session (10,60,600 takes 3 GB of disk and some minutes)."""
+    from flows.bench.replay import as_json, run_replay_bench
+
+    try:
+        lengths = [float(n) for n in minutes.split(",")]
+    except ValueError:
+        raise BadInput(f"--minutes {minutes}: numbers separated by commas") from None
+    with measuring(folder) as (place, say):
+        figures = run_replay_bench(place, lengths, media, say)
+    if json:
+        for one in figures:
+            print(as_json(one))
+        return
+    table = Table(title="proof of one session; CPU seconds, one core", box=None)
+    names = ("log", "minutes", "records", "read", "fold", "proof", "proof/h", "× real time", "MB")
+    for name in names:
+        table.add_column(name, justify="left" if name == "log" else "right")
+    for f in figures:
+        times = (f.read, f.fold, f.prove, f.per_hour)
+        table.add_row(
+            f.log,
+            f"{f.media_s / 60:.0f}",
+            f"{f.records:,}",
+            *(f"{t:.2f}" for t in times),
+            f"{f.speed:,.0f}",
+            f"{f.memory:.1f}",
+        )
+    show(table)

@@ -83,9 +83,8 @@ def tell_all(log: Timeline, session: str) -> tuple[Told, SessionProof]:
     """Fold the session once: its story, and whether it proves."""
     told = Told(Story(session))
     proof = Proof(session, on_applied=told.show)
-    for name, event in events_on(log, session):
-        if name == session:
-            proof.feed(event)
+    for event in events_on(log, session):
+        proof.feed(event)
     return told, proof.finish()
 
 

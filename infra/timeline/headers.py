@@ -32,12 +32,21 @@ def encode_headers(headers: Headers) -> bytes:
 
 def decode_headers(blob: bytes) -> Headers:
     """Raises ValueError for a blob that `encode_headers` did not make."""
+    names, values = split_headers(blob)
+    return tuple(zip(names, values, strict=True))
+
+
+def split_headers(blob: bytes) -> tuple[tuple[str, ...], list[bytes]]:
+    """Names and values, which are as many; raises ValueError as `decode_headers` does."""
     if not blob:
-        return ()
+        return (), []
     if blob[0] == 0:
-        return _decode_prefixed(blob)
+        return _split_prefixed(blob)
     head, _mark, body = blob.partition(b"\0\0")
-    return tuple(zip(_names(head), body.split(_NUL), strict=True))
+    names, values = _names(head), body.split(_NUL)
+    if len(names) != len(values):
+        raise ValueError("as many values as names are needed")
+    return names, values
 
 
 # Bounded, because names come from outside.
@@ -46,7 +55,7 @@ def _names(head: bytes) -> tuple[str, ...]:
     return tuple(name.decode() for name in head.split(_NUL))
 
 
-def _decode_prefixed(blob: bytes) -> Headers:
+def _split_prefixed(blob: bytes) -> tuple[tuple[str, ...], list[bytes]]:
     parts: list[bytes] = []
     at = 1
     while at < len(blob):
@@ -58,5 +67,7 @@ def _decode_prefixed(blob: bytes) -> Headers:
             raise ValueError("headers are cut short")
         parts.append(blob[at : at + length])
         at += length
-    names = [name.decode() for name in parts[::2]]
-    return tuple(zip(names, parts[1::2], strict=True))
+    names, values = tuple([name.decode() for name in parts[::2]]), parts[1::2]
+    if len(names) != len(values):
+        raise ValueError("headers are cut short")
+    return names, values

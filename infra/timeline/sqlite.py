@@ -12,19 +12,24 @@ from typing import Any
 
 from infra.clock import monotonic_s, wall_us
 from infra.timeline.closing import Closing
-from infra.timeline.headers import decode_headers, encode_headers
+from infra.timeline.headers import decode_headers, encode_headers, split_headers
 from infra.timeline.port import Place, Position
 from infra.timeline.sqlite_file import TimelineFile, begin_write
 from infra.timeline.url import TimelineUrl
 from infra.timeline.validate import check_records, check_start
 from infra.timeline.wal_watch import WalWatch
-from schemas.errors import TimelineError
+from schemas.cloudevents import decode_parts
+from schemas.envelope import Event
+from schemas.errors import BadRecord, TimelineError
 from schemas.record import Lane, Record, StoredRecord
 
 _CHUNK_ROWS = 1000
 # One poll returns no more than about this much, so that big frames do not fill the memory.
 _POLL_BYTES = 32 * 1024 * 1024
 _STILL_THERE_S = 1.0
+
+_Row = tuple[int, str | None, bytes, bytes, int]
+"""Offset, session, headers, value, time of the append."""
 
 
 def open_sqlite(url: TimelineUrl, create: bool, environ: Mapping[str, str]) -> "SqliteTimeline":
@@ -97,12 +102,24 @@ class SqliteTimeline(Closing):
     ) -> Iterator[StoredRecord]:
         self._check_open()
         check_start(self, {Place(lane, partition): start})
-        return self._scan(lane, start, self.end(lane)[0], session)
+        chunks = self._chunks(lane, start, self.end(lane)[0], session)
+        return (record for rows in chunks for record in _stored(lane, rows))
 
-    def _scan(
+    def events(self, lane: Lane, session: str | None = None) -> Iterator[Event]:
+        """The events of a lane, as `scan` and `decode` give them, at half the cost; what cannot be read is left out."""
+        self._check_open()
+        for rows in self._chunks(lane, 0, self.end(lane)[0], session):
+            for _, key, headers, value, _ in rows:
+                try:
+                    names, values = split_headers(headers)
+                    yield decode_parts(key, names, values, value)  # type: ignore[arg-type]
+                except (BadRecord, ValueError):
+                    continue
+
+    def _chunks(
         self, lane: Lane, start: int, end: int, session: str | None
-    ) -> Iterator[StoredRecord]:
-        """In chunks, each a short read transaction: a long one would keep the WAL from being folded back."""
+    ) -> Iterator[list[_Row]]:
+        """Each a short read transaction: a long one would keep the WAL from being folded back."""
         try:
             db = self._file.connect()
         except sqlite3.Error as error:
@@ -111,13 +128,13 @@ class SqliteTimeline(Closing):
             while start < end:
                 self._check_open()
                 try:
-                    found = _read(db, lane, start, end, _CHUNK_ROWS, session)
+                    found = _rows(db, lane, start, end, _CHUNK_ROWS, session)
                 except sqlite3.Error as error:
                     raise self._file.explain(error, "read") from error
                 if not found:
                     return
-                yield from found
-                start = found[-1].offset + 1
+                yield found
+                start = found[-1][0] + 1
         finally:
             db.close()
 
@@ -167,12 +184,12 @@ class SqliteReader:
     def _take(self, db: sqlite3.Connection, max_records: int) -> list[StoredRecord]:
         found: list[StoredRecord] = []
         for place in list(self._next):
-            new = _read(db, place.lane, self._next[place], None, max_records - len(found), None)
+            new = _rows(db, place.lane, self._next[place], None, max_records - len(found), None)
             if new:
                 # What was served goes to the back, so that a busy lane does not starve the other.
                 del self._next[place]
-                self._next[place] = new[-1].offset + 1
-                found += new
+                self._next[place] = new[-1][0] + 1
+                found += _stored(place.lane, new)
             if len(found) >= max_records:
                 break
         return found
@@ -192,14 +209,14 @@ def _end(db: sqlite3.Connection, lane: Lane) -> int:
     return 0 if last is None else last + 1
 
 
-def _read(
+def _rows(
     db: sqlite3.Connection,
     lane: Lane,
     start: int,
     end: int | None,
     limit: int,
     session: str | None,
-) -> list[StoredRecord]:
+) -> list[_Row]:
     where, values = "offset >= ?", [start]
     if end is not None:
         where += " AND offset < ?"
@@ -212,22 +229,28 @@ def _read(
         f"ORDER BY offset LIMIT {limit}",
         values,
     )
-    found: list[StoredRecord] = []
+    found: list[_Row] = []
     size = 0
-    for offset, key, headers, value, appended_us in cursor:
+    for row in cursor:
+        offset, key, headers, value, appended_us = row
         if type(key) is not str or type(headers) is not bytes or type(value) is not bytes:
-            key, headers, value = _foreign(key, headers, value)
+            row = (offset, *_foreign(key, headers, value), appended_us)
+        found.append(row)
+        size += len(row[3])
+        if size > _POLL_BYTES:
+            break
+    cursor.close()
+    return found
+
+
+def _stored(lane: Lane, rows: list[_Row]) -> Iterator[StoredRecord]:
+    for offset, key, headers, value, appended_us in rows:
         try:
             decoded = decode_headers(headers)
         except ValueError:
             # Nobody of ours wrote this; without headers it is rejected by name, and the flow goes on.
             decoded = ()
-        found.append(StoredRecord(lane, 0, offset, appended_us, key, decoded, value))
-        size += len(value)
-        if size > _POLL_BYTES:
-            break
-    cursor.close()
-    return found
+        yield StoredRecord(lane, 0, offset, appended_us, key, decoded, value)
 
 
 def _foreign(key: object, headers: object, value: object) -> tuple[str | None, bytes, bytes]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import upcast
-from schemas.cloudevents import UnknownType, _reader_of, decode, decode_plain, encode
+from schemas.cloudevents import UnknownType, _reader_of, _reading, decode, decode_plain, encode
 from schemas.errors import BadRecord
 from schemas.record import Record
 from schemas.registry import MODELS, PCM_TYPES
@@ -30,9 +30,11 @@ def invented(monkeypatch: pytest.MonkeyPatch):
     """A v0 of `text.input`, in which the text was called `words`, a list."""
     steps = {("text.input", 0): lambda data: {"text": " ".join(data["words"])}}
     monkeypatch.setattr(upcast, "STEPS", steps)
-    _reader_of.cache_clear()
+    for cached in (_reader_of, _reading):
+        cached.cache_clear()
     yield steps
-    _reader_of.cache_clear()
+    for cached in (_reader_of, _reading):
+        cached.cache_clear()
 
 
 def test_an_old_version_is_read_as_the_present_one(invented) -> None:

@@ -1,5 +1,6 @@
 """Records as others write and read them: round trips, the CloudEvents SDK both ways, and what is wrong with a bad one."""
 
+from random import Random
 from typing import Any
 
 import orjson
@@ -157,6 +158,23 @@ def test_header_names_in_other_case_are_accepted() -> None:
     record = encode(READ)
     shouted = tuple((name.upper(), value) for name, value in record.headers)
     assert decode(Record(record.key, shouted, record.value)) == READ
+
+
+@given(
+    st.sampled_from(sorted(MODELS)).flatmap(events),
+    st.randoms(use_true_random=False),
+    st.lists(st.sampled_from(["ce_id", "CE_SOURCE", "ce_other", "Content-Type"]), max_size=3),
+)
+def test_neither_order_nor_what_comes_twice_matters(
+    event: Event, chance: Random, more: list[str]
+) -> None:
+    """The last of a name counts."""
+    record = encode(event)
+    headers = list(record.headers)
+    chance.shuffle(headers)
+    earlier = [(name, b"overruled") for name in more]
+    upper = [(name.upper() if chance.random() < 0.5 else name, v) for name, v in headers]
+    assert decode(record._replace(headers=tuple(earlier + upper))) == event
 
 
 def test_fields_of_a_newer_writer_are_left_out() -> None:

@@ -5,13 +5,21 @@ import signal
 import sqlite3
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from flows.replay import sessions_of
 from infra.clock import monotonic_s
 from infra.timeline import Place, open_timeline, sqlite_file
+from schemas.cloudevents import encode
 from schemas.errors import BadInput, TimelineError, TimelineUnavailable
 from schemas.record import Lane, Record
+from schemas.registry import MODELS
+from tests.support.events import events
 from tests.timeline.helpers import by_key, join, numbered, places, plain, start_writer, take
 
 pytestmark = pytest.mark.timeline
@@ -230,3 +238,36 @@ def test_synchronous_full_forces_every_commit(url: str) -> None:
     with open_timeline(url + "?synchronous=full") as timeline:
         assert timeline._db.execute("PRAGMA synchronous").fetchone() == (2,)  # type: ignore[attr-defined]
         timeline.append(numbered("s", 1))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.sampled_from(sorted(MODELS)).flatmap(events), max_size=6), st.data())
+def test_events_are_those_of_the_records(tmp_path: Path, found: list[Any], data: Any) -> None:
+    """The fast way and `decode` of `scan` are one: also of what cannot be read and of what others put into the file."""
+    path = tmp_path / f"{uuid4().hex}.db"
+    with open_timeline(f"sqlite:///{path}") as timeline:
+        good = [encode(event._replace(session=session)) for event in found for session in "st"]
+        bad = [
+            data.draw(st.sampled_from(good))._replace(**data.draw(st.sampled_from(SPOILT)))
+            for _ in range(3 if good else 0)
+        ]
+        timeline.append(data.draw(st.permutations(good + bad)))
+        other = sqlite3.connect(path)
+        end = timeline.end()[0]
+        for row in (("s", b"no headers", b"{}"), (None, b"", b""), ("s", "text", "text")):
+            other.execute("INSERT INTO timeline VALUES (?, ?, ?, ?, 0)", (end, *row))
+            end += 1
+        other.commit()
+        other.close()
+        for session in (None, "s"):
+            slow = [e for _, e in sessions_of(timeline.scan(Lane.TIMELINE, 0, 0, session))]
+            assert list(timeline.events(Lane.TIMELINE, session)) == slow
+
+
+SPOILT = (
+    {"headers": ()},
+    {"headers": (("ce_type", b"venus.unknown.v1"), ("ce_specversion", b"1.0"))},
+    {"headers": (("ce_\0", b"\0"),)},
+    {"value": b"{"},
+    {"value": b""},
+)
