@@ -8,8 +8,15 @@ from operators.reducer import NEVER, Hop
 from operators.speaking import Speaking
 from schemas.policy import Policy
 
-LEVEL_SHARE = 0.02
-"""Share of each voiced hop in the user's usual level; of the first ones more, until they are a mean of so many."""
+LOUDER, SOFTER = 0.5, 0.005
+"""Share of a voiced hop in the level of a voice, by whether it is louder: onsets, tails and soft syllables say little about it."""
+
+
+def voice_level(before: float | None, level_db: float) -> float:
+    """The level of a voice after one more voiced hop: it follows the loud ones."""
+    if before is None:
+        return level_db
+    return before + (LOUDER if level_db > before else SOFTER) * (level_db - before)
 
 
 @dataclass(slots=True)
@@ -27,8 +34,7 @@ class Overlap:
     """Its time was up, and playback went on without a verdict."""
     echo: float | None = None
     """The highest echo of its windows."""
-    level_sum: float = 0.0
-    level_hops: int = 0
+    level_db: float | None = None
     pending: Judgement | None = None
     """What the rules say, while the classifier is asked."""
     request: str | None = None
@@ -51,8 +57,6 @@ class InterruptState:
     """The user's voice is active."""
     user_db: float | None = None
     """The user's usual level, from what was said outside of overlaps."""
-    user_hops: int = 0
-    """Voiced hops that it was taken from."""
     endpoint: float | None = None
     """The endpoint model's last answer since the overlap began."""
     turn_end: int = 0
@@ -71,21 +75,17 @@ class InterruptState:
         if overlap is not None:
             overlap.voiced_us += length
             overlap.burst_us += length
-            overlap.level_sum += hop.level_db
-            overlap.level_hops += 1
+            overlap.level_db = voice_level(overlap.level_db, hop.level_db)
         else:
             self.hear_level(hop.level_db)
 
     def hear_level(self, level_db: float) -> None:
         """A voiced hop outside of overlaps makes the user's usual level."""
         if self.speaking is None or not self.speaking.started:
-            usual = level_db if self.user_db is None else self.user_db
-            self.user_hops += 1
-            share = max(LEVEL_SHARE, 1 / self.user_hops)
-            self.user_db = usual + share * (level_db - usual)
+            self.user_db = voice_level(self.user_db, level_db)
 
     def drop_db(self, overlap: Overlap) -> float | None:
         """How far the overlapping voice lies below the user's usual level; None where that is not known."""
-        if self.user_db is None or not overlap.level_hops:
+        if self.user_db is None or overlap.level_db is None:
             return None
-        return self.user_db - overlap.level_sum / overlap.level_hops
+        return self.user_db - overlap.level_db
