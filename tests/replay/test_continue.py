@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.cli import main
-from flows.continuation import Continuation, append, past_of
+from flows.continuation import Continuation, _Media, append, past_of
 from flows.conversation_session import ConversationSession
 from flows.conversation_session import what_is_logged as decisions_logged
 from flows.moments import Moment, parse_moment
@@ -25,9 +25,10 @@ from operators.interrupt import Interrupt
 from schemas import ids
 from schemas.base import Kind
 from schemas.cloudevents import decode, encode
-from schemas.envelope import Event
+from schemas.envelope import Event, Pcm
 from schemas.errors import BadInput
 from schemas.media import TextInput
+from schemas.perception import PerceptionWindow
 from schemas.record import Lane, Record
 from schemas.registry import KINDS, PARTIALS, REQUESTS, TERMINALS
 from schemas.responses import GenerationFailed, SpeechFailed
@@ -162,6 +163,26 @@ def test_media_ends_with_the_last_window(tmp_path: Path, rate: int, chunk_ms: fl
     perception, first = what_is_logged(written(past), [0])
     assert first[0].sessions["s"].channels["mic"].last == (0, last.data.first_sample)
     assert perception
+
+
+def test_what_fills_a_gap_and_what_begins_an_epoch_is_kept() -> None:
+    def sound(number: int, at_ms: int, rate: int = 16_000) -> Event:
+        pcm = Pcm(rate, 1, bytes(rate // 5))  # 100 ms
+        at = at_ms * 1000
+        return Event("media.audio", "s", f"m{number}", "device", pcm, at, sequence=number)
+
+    def window(first: int) -> PerceptionWindow:
+        return PerceptionWindow(
+            channel="mic", epoch=0, first_sample=first, start_us=0, probabilities=None, level_db=0
+        )
+
+    # The last window ends at 192 ms, in a gap of 150 ms: what comes after it is needed, but only to be there.
+    media = _Media(window(1536), epochs=0)
+    assert [len(media.kept(sound(n, at))) for n, at in ((0, 0), (1, 250), (2, 350))] == [3200, 2, 0]
+    # An epoch without a window keeps its number by 10 ms of its own; one that is not in the past is not in the copy.
+    media = _Media(window(0), epochs=1)
+    records = (sound(0, 0), sound(1, 100, 8_000), sound(2, 200, 8_000), sound(3, 300))
+    assert [len(media.kept(r)) for r in records] == [2 * 1536, 160, 0, 0]
 
 
 def test_without_its_media_nobody_can_go_on() -> None:
