@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.bench_judgement import judgement
 from flows.cli.options import JsonOption
 from schemas.errors import BadInput, VenusError
 
@@ -178,3 +179,6 @@ def replay(
             f"{f.memory:.1f}",
         )
     show(table)
+
+
+bench.command()(judgement)
