@@ -92,7 +92,7 @@ class Child:
 
     def _copy(self, output: IO[bytes]) -> None:
         """Its output goes to its log file; the line that says that it reads the timeline is noticed."""
-        with self.log.open("ab") as log:
+        with output, self.log.open("ab") as log:
             for line in output:
                 log.write(line)
                 log.flush()

@@ -1,7 +1,13 @@
 """What the tests of the Harness share: works in a log, a desk on a memory timeline, skills in a file of their own."""
 
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from flows.effects import EffectDesk
 from flows.work_effects import Executors, work_effects
@@ -247,3 +253,17 @@ def task_of(event: Event, workspace: Path) -> Task:
         data.limit_us / 1e6,
         workspace,
     )
+
+
+@contextmanager
+def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is done inside has closed what it opened, and no finalizer finds its loop closed."""
+    gc.collect()
+    found: list[str] = []
+    with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        patched.setattr("sys.unraisablehook", lambda one: found.append(repr(one.exc_value)))
+        yield
+        gc.collect()
+        found += [str(w.message) for w in warned if w.category is ResourceWarning]
+    assert not found, found

@@ -28,6 +28,7 @@ from tests.harness.support import (
     NoTools,
     append,
     cancelling,
+    nothing_left_behind,
     outcomes,
     queued,
     skills_file,
@@ -204,6 +205,22 @@ def test_a_workspace_may_be_given_as_a_relative_path(tmp_path: Path, monkeypatch
         assert [a.name for a in made.of("work.artifact")] == ["note.txt"]
     finally:
         made.close()
+
+
+def test_closing_right_after_a_cancel_leaves_no_process_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skills = SkillSet([skills_file(tmp_path)], installed=False)
+    for _ in range(3):
+        with nothing_left_behind(monkeypatch):
+            pool = SkillPool(skills, {"PATH": os.environ["PATH"]})
+            made = Harness(Toolbox([pool]), tmp_path)
+            append(made.log, *(queued(f"w{i}", "slow", {"s": 60.0}) for i in range(4)))
+            made.until(lambda made=made: len(made.of("work.progress")) == 4)  # type: ignore[misc]
+            append(made.log, *(cancelling(f"w{i}") for i in range(4)))
+            made.until(lambda made=made: len(made.ends()) == 4)  # type: ignore[misc]
+            made.close()
+            del made, pool
 
 
 def test_skills_see_only_the_environment_that_is_meant_for_them(

@@ -21,7 +21,7 @@ from infra.harness.port import (
     ToolUnavailable,
 )
 from infra.harness.toolbox import Toolbox
-from tests.harness.support import queued, task_of
+from tests.harness.support import nothing_left_behind, queued, task_of
 
 pytestmark = pytest.mark.flow
 
@@ -188,3 +188,59 @@ def test_a_stdio_server_gets_only_its_own_environment(
     servers = {"env": McpServer("env", sys.executable, (str(script),), {"GIVEN": "1"})}
     names = call(servers, "env.names").split()
     assert "GIVEN" in names and "VENUS_CHAT_KEY" not in names and os.environ["VENUS_CHAT_KEY"]
+
+
+BLOCKS = """
+import sys, time
+from pathlib import Path
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("blocks")
+
+@server.tool()
+def block() -> str:
+    "Answers late, and does not hear that it may stop."
+    Path(sys.argv[1]).write_text("begun")
+    time.sleep(60)
+    return "late"
+
+server.run("stdio")
+"""
+
+
+def test_closing_while_servers_work_leaves_no_process_and_no_connection(
+    http_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, begun = tmp_path / "blocks.py", tmp_path / "begun"
+    script.write_text(BLOCKS)
+    servers = {
+        "std": McpServer("std", sys.executable, (str(script), str(begun)), timeout_s=PATIENT_S),
+        "web": McpServer("web", url=http_url, timeout_s=PATIENT_S),
+    }
+
+    async def main() -> None:
+        toolbox = Toolbox([McpTools(servers)])
+        calls = [
+            asyncio.ensure_future(
+                toolbox.call(
+                    name,
+                    {},
+                    task_of(queued("w", name, {}, limit_s=PATIENT_S), tmp_path),
+                    SilentReports(),
+                )
+            )
+            for name in ("std.block", "web.hang")
+        ]
+        while not begun.exists():
+            await asyncio.sleep(0.05)
+        for _ in range(2):
+            for one in calls:
+                one.cancel()
+            await asyncio.sleep(0.01)
+        await toolbox.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    with nothing_left_behind(monkeypatch):
+        asyncio.run(main())
+    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
+    assert not any(str(script).encode() in command for command in running)
