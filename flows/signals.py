@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from flows.looking import SessionLine, sessions
 from infra.timeline.port import Timeline
 from schemas.base import Data
@@ -86,11 +88,23 @@ def _set(pairs: str) -> SessionUpdated:
     return SessionUpdated(policy=parse_policy(pairs.split()), reason="command line")
 
 
+def _work(text: str) -> WorkRequested:
+    """Words, or a structured request as JSON."""
+    if not text.startswith("{"):
+        return WorkRequested(query=text)
+    try:
+        return WorkRequested.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        raise BadInput(f"work: {where}: {first['msg']}") from None
+
+
 SIGNALS: Mapping[str, tuple[Callable[[str], Data], str]] = {
     "text": (_text, "typed by the user: a turn of its own"),
     "say": (_say, "the assistant says this at the next eligible moment"),
     "announce": (_announce, "the assistant says this as soon as nobody speaks, and is not stopped"),
-    "work": (lambda text: WorkRequested(query=text), "delegate this"),
+    "work": (_work, "delegate this: words, or JSON with query, skill, arguments, route, continues"),
     "set": (_set, "change the policy: key=value …"),
     "commit": (lambda _: InputCommitted(), "push-to-talk released: the turn is over"),
     "note": (lambda _: InputCommitted(reply=False), "the same, without an answer"),

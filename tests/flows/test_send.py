@@ -56,6 +56,20 @@ def test_something_to_say_is_prepared(url: str) -> None:
     assert [(p.text, p.interruptible) for p in prepared] == [("Dinner is ready.", False)]
 
 
+def test_work_may_be_words_or_a_structured_request(url: str) -> None:
+    send("work", "Find", "a hotel", "--timeline", url)
+    send("work", '{"query": "What did I say?", "route": "direct"}', "--timeline", url)
+    queued = [d.data for d in decisions(url, "here") if d.type == "work.queued"]
+    assert [(q.query, q.route) for q in queued] == [
+        ("Find a hotel", "auto"),
+        ("What did I say?", "direct"),
+    ]
+    for text, what in (('{"route": "fast"}', "work: route: "), ('{"query"', "work: JSON: ")):
+        with pytest.raises(BadInput, match=what) as caught:
+            signal("work", text)
+        assert "\n" not in str(caught.value)
+
+
 def test_the_same_signal_twice_is_two_signals(url: str) -> None:
     for _ in range(2):
         send("text", "hello", "--timeline", url)

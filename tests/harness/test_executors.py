@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +16,17 @@ from flows.effect_runner import EffectRunner
 from flows.effects import EffectDesk, Produced
 from flows.work_effects import Executors, work_effects
 from infra.blobs import BlobStore
+from infra.harness.config import read_config
 from infra.harness.pool import SkillPool
 from infra.harness.port import SilentReports, Tool, ToolTimedOut
 from infra.harness.skills import SkillSet, skill
 from infra.harness.subprocess import AgentCommand, SubprocessAgents
 from infra.harness.toolbox import Toolbox
 from infra.timeline import Timeline, open_timeline
+from operators.intents import read_request
 from schemas.delegation import Fitting
 from schemas.errors import BadInput
+from schemas.policy import Policy
 from schemas.record import Lane
 from tests.harness.support import (
     NoTools,
@@ -275,8 +279,6 @@ def test_a_skill_is_declared_with_a_model_of_its_arguments() -> None:
 
 
 def test_phrases_of_a_skill_become_intent_rules() -> None:
-    from schemas.policy import Policy
-
     rules = SkillSet(["flows.demo.skills"], installed=False).intents()
     policy = Policy().with_changes({"work.intents": rules})
     assert {r.skill for r in policy.work.intents} == {"weather", "order_status"}
@@ -358,3 +360,31 @@ def test_limits_and_a_cancel_at_once_do_not_break_off_the_clean_up() -> None:
 
     asyncio.run(main())
     assert steps == ["opened", "closed"] * 2
+
+
+def test_what_the_docs_show_works(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "harness.md").read_text()
+    python, *configurations = re.findall(r"```(?:python|json)\n(.*?)```", text, re.S)
+    (tmp_path / "skills_of_the_docs.py").write_text(python)
+    for number, written in enumerate(configurations):
+        (tmp_path / f"{number}.json").write_text(written)
+    config = read_config(tmp_path / "0.json", {}, (str(tmp_path / "skills_of_the_docs.py"),))
+    assert read_config(tmp_path / "1.json", {"CODER_TOKEN": "t"}).chat is not None
+    skills = SkillSet(config.skills, installed=False)
+    rules = [*skills.intents(), *(r.model_dump(mode="json") for r in config.intents)]
+    work = Policy().with_changes({"work.intents": rules}).work
+    called = [
+        read_request(work, "en", said, None)
+        for said in ("a recipe for pancakes", "What time is it in Paris?")
+    ]
+    assert [(c.skill, c.arguments) for c in called if c is not None] == [
+        ("recipe", {"dish": "pancakes"}),
+        ("time.get_current_time", {"timezone": "Europe/Paris"}),
+    ]
+    made = Harness(Toolbox([SkillPool(skills, {"PATH": os.environ["PATH"]})]), tmp_path)
+    try:
+        ends = made.run(queued("w", "recipe", {"dish": "pancakes"}))
+        assert ends["w"].result == "For pancakes you need flour, two eggs and milk."
+        assert [a.name for a in made.of("work.artifact")] == ["recipe.txt"]
+    finally:
+        made.close()
