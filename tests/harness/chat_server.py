@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -34,7 +35,8 @@ class ChatServer:
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(payload)
+                with suppress(BrokenPipeError):  # a client that has waited long enough
+                    self.wfile.write(payload)
 
             @staticmethod
             def _body(message: dict[str, Any]) -> dict[str, Any]:
