@@ -144,13 +144,16 @@ class Turn:
             turn = self._open(state, start, "speech", opened)
             turn.audio_start, turn.audio_start_us = begin, begin_us
             last = continued(state, start)
-            turn.context_start = begin if last is None else last.context_start
+            forgotten = last is None or start - last.end_us >= state.policy.endpoint.forget_after
+            turn.context_start = begin if forgotten or last is None else last.context_start
             out.append(Decision(SpeechStarted(start_us=start), turn.turn))
             out += opened
             return
         out.append(Decision(SpeechStarted(start_us=start), turn.turn))
         if turn.by == "transcript":
             turn.by, turn.audio_start, turn.audio_start_us = "speech", begin, begin_us
+            turn.context_start = begin
+        elif start - state.activity.stop >= state.policy.endpoint.forget_after:
             turn.context_start = begin
         self._resumed(state, turn, out)
 

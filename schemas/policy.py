@@ -53,6 +53,8 @@ class EndpointPolicy(Section):
     """Silence after which the model is asked whether the turn is over."""
     max_audio: Micros = 8 * S
     """The last part of the turn that it is given."""
+    forget_after: Micros = 500 * MS
+    """A pause so long that the model is only given what was said after it: it takes one that it hears for a sign that more will come."""
     threshold: Probability = 0.5
     """A turn is complete above this probability; otherwise it is held."""
     give_up_after: Micros = 700 * MS

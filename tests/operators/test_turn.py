@@ -37,6 +37,19 @@ def test_the_endpoint_model_hears_a_continued_turn_from_its_beginning() -> None:
     assert second.audio.first_sample == first.audio.first_sample
 
 
+@pytest.mark.parametrize(("pause", "forgotten"), [(384, False), (768, True)])
+def test_the_endpoint_model_is_not_given_what_was_said_before_a_long_pause(
+    pause: int, forgotten: bool
+) -> None:
+    s = Session(endpoint=0.1).silence(960).speak(640).silence(pause).speak(640).silence(480)
+    first, second = s.data("endpoint.requested")
+    assert len(s.of("turn.started")) == 1
+    ms = (second.audio.first_sample - first.audio.first_sample) // 16
+    assert ms == (640 + pause if forgotten else 0), "from half a second before the speech on"
+    spoken = [r.audio.first_sample for r in s.data("transcript.requested")]
+    assert len(set(spoken)) == 1, "the transcript is of the whole turn"
+
+
 @pytest.mark.parametrize("pause", [9000, 2400])
 def test_a_turn_is_not_continued_once_it_was_answered_or_long_ago(pause: int) -> None:
     hold = () if pause > 5000 else ("generate",)

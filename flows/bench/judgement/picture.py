@@ -188,7 +188,7 @@ def _overlaps(axis: Axes, judged: Judged) -> None:
     axis.set_xlabel("mean time from an interruption's onset to the assistant's silence, s")
     axis.set_ylabel("backchannels, side talk and noises that stop it")
     axis.set_ylim(0, 1)
-    axis.set_xlim(0)
+    axis.set_xlim(0, 1.15 * axis.get_xlim()[1])
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.legend(frameon=False, fontsize=9, loc="upper right")
 
@@ -232,7 +232,7 @@ def _kinds(axis: Axes, judged: Judged) -> None:
     axis.set_ylim(0, 1.22)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axis.legend(frameon=False, fontsize=9, ncols=3, loc="upper left")
+    axis.legend(frameon=False, fontsize=8.3, ncols=3, loc="upper left", columnspacing=1.2)
 
 
 def _complement(share: Rate) -> Rate:
@@ -273,7 +273,6 @@ def _conditions(axis: Axes, judged: Judged) -> None:
         [f"{n}\n{latency:.2f} s" for n, latency in zip(names, latencies, strict=True)],
         fontsize=9,
     )
-    axis.set_ylim(0)
-    axis.margins(y=0.2)
+    axis.set_ylim(0, 1.2 * axis.get_ylim()[1])
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.legend(frameon=False, fontsize=9, loc="upper right")

@@ -79,7 +79,7 @@ def _chosen(plan: Plan) -> Sequence[Conversation]:
     found = [c for c in read(plan.script) if plan.half == "all" or c.name.startswith(plan.half)]
     if plan.quick:
         found = [
-            *[c for c in found if c.turns][:3],
+            *[c for c in found if c.turns][:4],
             *[c for c in found if c.overlaps][:1],
         ]
     if not any(c.turns for c in found) or not any(c.overlaps for c in found):
