@@ -218,21 +218,23 @@ def _kinds(axis: Axes, judged: Judged) -> None:
                 continue
             right = share if kind == "interruption" else _complement(share)
             x = place + (number - (len(wanted) - 1) / 2) * 0.26
-            axis.bar(
-                x,
-                right.rate,
-                0.24,
-                color=colour,
-                yerr=_errors([right]),
-                error_kw={"elinewidth": 0.8, "ecolor": INK, "capsize": 2},
-                label=label if place == 0 else None,
-            )
-            axis.text(x, 0.02, f"{100 * right.rate:.0f}", ha="center", fontsize=8.5, color="white")
+            _column(axis, x, 0.24, right, colour, label if place == 0 else None)
     axis.set_xticks(range(len(KIND_NAMES)), list(KIND_NAMES.values()), fontsize=9)
     axis.set_ylim(0, 1.22)
     axis.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.legend(frameon=False, fontsize=8.3, ncols=3, loc="upper left", columnspacing=1.2)
+
+
+def _column(
+    axis: Axes, x: float, width: float, share: Rate, colour: str, label: str | None
+) -> None:
+    """A share with its interval and its figure."""
+    axis.bar(x, share.rate, width, color=colour, label=label)
+    axis.errorbar(
+        [x], [share.rate], yerr=_errors([share]), fmt="none", ecolor=INK, elinewidth=0.8, capsize=2
+    )
+    axis.text(x, 0.012, f"{100 * share.rate:.0f}", ha="center", fontsize=8.5, color="white")
 
 
 def _complement(share: Rate) -> Rate:
@@ -250,23 +252,7 @@ def _conditions(axis: Axes, judged: Judged) -> None:
             plain = Rate(0, turns.turns, compared.plain, compared.plain_low, compared.plain_high)
             bars.append((0.17, plain, PLAIN, "plain at equal latency"))
         for offset, share, colour, label in bars:
-            axis.bar(
-                place + offset,
-                share.rate,
-                0.32,
-                color=colour,
-                yerr=_errors([share]),
-                error_kw={"elinewidth": 0.8, "ecolor": INK, "capsize": 2},
-                label=label if place == 0 else None,
-            )
-            axis.text(
-                place + offset,
-                0.01,
-                f"{100 * share.rate:.0f}",
-                ha="center",
-                fontsize=8.5,
-                color="white",
-            )
+            _column(axis, place + offset, 0.32, share, colour, label if place == 0 else None)
     latencies = [judged.by_condition[n]["turns"].latency_mean for n in names]
     axis.set_xticks(
         range(len(names)),

@@ -233,7 +233,7 @@ def show(judged: Judged, console: Console) -> None:
     one = judged.point("turns").turns
     assert one is not None
     console.print(
-        f"{judged.conversations} conversations under {len(judged.conditions)} conditions ({', '.join(judged.conditions)}), "
+        f"{judged.conversations} conversations, each under {', '.join(judged.conditions)}: "
         f"{judged.audio_s / 60:.0f} min; {one.turns} turns with {one.pauses} pauses inside"
     )
     console.print(_turn_table(judged), "", _overlap_table(judged), "", _condition_table(judged))
