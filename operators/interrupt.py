@@ -235,7 +235,7 @@ class Interrupt:
         if overlap is None or speaking is None:
             return
         heard = speaking.text_until(speaking.heard_us(now))
-        if state.own.is_own(text, overlap.start_us, overlap.echo, policy.echo):
+        if state.own.is_own(text, overlap.start_us, now, overlap.echo, policy.echo):
             judged = Judgement("echo", None, "the assistant's own words", 0.8)
         elif is_only(words(text), phrases(policy.turn.ignore_words)):
             judged = Judgement("noise", None, f"ignored words {text[:40]!r}", 0.9)

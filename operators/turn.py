@@ -253,12 +253,13 @@ class Turn:
 
     def step(self, state: TurnState, event: Event, now: int) -> Decisions:
         out: Out = []
-        state.looked_at = None
         if event.type in OWN_EVENTS:
             state.own.observe(event, now)
             if event.type == "response.started" and state.last is not None:
                 state.last.may_continue = False
-            return out
+            if event.type != "session.configured":
+                return out
+        state.looked_at = None
         handler = getattr(self, "_on_" + event.type.replace(".", "_"))
         handler(state, event, now, out)
         return out

@@ -93,7 +93,7 @@ def is_the_users(state: TurnState, text: str, start: int, echo: float | None) ->
     """Whether a text is what the user said, and not the assistant's own echo or what the policy ignores."""
     if is_only(words(text), phrases(state.policy.turn.ignore_words)):
         return False
-    return not state.own.is_own(text, start, echo, state.policy.echo)
+    return not state.own.is_own(text, start, state.heard_until, echo, state.policy.echo)
 
 
 def how_it_ended(state: TurnState, turn: OpenTurn, reason: EndReason) -> TurnEnded:

@@ -64,7 +64,7 @@ class IntentRule(BaseModel):
 class WorkPolicy(BaseModel):
     """Capture, dispatch and return. Times are media time, but for the limits that the Harness keeps on its wall clock."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     intents: Annotated[tuple[IntentRule, ...], FromText] = ()
     """Rules that delegate without a language model."""

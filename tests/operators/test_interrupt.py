@@ -41,13 +41,21 @@ def test_the_same_voice_nearby_stops_it() -> None:
     assert verdicts(s) == ["interruption"]
 
 
-@pytest.mark.parametrize("heard_as", [LONG[:36], "is somewhat longer than you could think"])
+@pytest.mark.parametrize("heard_as", [LONG[:36], "this is the answer to you are"])
 def test_the_assistants_own_words_are_an_echo(heard_as: str) -> None:
     s = speaking(heard_as).speak(900).silence(1440)
     assert verdicts(s) == ["echo"] and not s.of("response.cancelled")
     assert [(e.text, e.ignored) for e in s.data("turn.ended")][1:] == [("", heard_as)]
     s.silence(9000)
     assert len(s.of("response.requested")) == 1
+
+
+def test_words_that_the_assistant_has_not_come_to_yet_are_the_users() -> None:
+    """An answer often begins with the words of its question; who asks again as it begins is no echo of it."""
+    asked = "it is somewhat longer than you would think"
+    s = speaking(asked).speak(900).silence(1440)
+    assert verdicts(s) == ["interruption"]
+    assert [e.text for e in s.data("turn.ended")][1:] == [asked]
 
 
 def test_hops_that_echo_the_playback_are_no_voice() -> None:

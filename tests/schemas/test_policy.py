@@ -84,3 +84,13 @@ def test_a_profile_is_a_set_of_changes_and_what_stands_beside_it_wins() -> None:
     assert (policy.turn.hold_max, policy.turn.end_silence) == (4_000_000, 640_000)
     with pytest.raises(BadInput, match="no profile 'lazy'; there are: patient"):
         Policy().with_changes({"profile": "lazy"})
+
+
+def test_a_threshold_that_a_newer_release_has_added_may_be_read_but_not_wished() -> None:
+    tree = Policy().model_dump()
+    tree["turn"]["telepathy"] = 1
+    tree["work"]["telepathy"] = 1
+    tree["dreams"] = {"lucid": True}
+    assert Policy.model_validate(tree) == Policy()
+    with pytest.raises(BadInput, match="telepathy"):
+        Policy().with_changes({"turn.telepathy": 1})
