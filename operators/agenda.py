@@ -34,6 +34,9 @@ class Agenda:
         self.now = 0
         """The session's media time in µs."""
         self.states: list[tuple[Operator, Any]] = [(o, o.initial(session)) for o in operators]
+        self._last = operators[-1].name if operators else ""
+        """Looks at a step of time when everything else of it has been worked off: it ends the session."""
+        self._ended = False
         self._skimmers = {o.name: o for o in operators if isinstance(o, Skimmer)}
         self._awake: list[tuple[Operator, Any]] = []
         self._wakes_at = 0
@@ -46,9 +49,12 @@ class Agenda:
         self._decided: list[Event] = []
         self._dropped: list[str] = []
 
-    def run(self, event: Event) -> tuple[Event, ...]:
-        """Work off an input; returns the decisions in agenda order."""
+    def run(self, event: Event, now: int | None = None) -> tuple[Event, ...]:
+        """Work off an input; returns the decisions in agenda order. `now`: time has moved on to it, and what that brings comes first."""
         self._begin(event)
+        if now is not None and now > self.now:
+            self.now = now
+            self._advance(event, None, self.states)
         self._offer(event)
         self._drain()
         return self._finish(event)
@@ -83,6 +89,8 @@ class Agenda:
                     end_sample,
                 )
             if self._advance(event, hop, awake):
+                if self._ended:
+                    break
                 self._look_who_wakes(until)
                 awake = self._awake
         return self._finish(event)
@@ -114,9 +122,11 @@ class Agenda:
         self._awake, self._wakes_at = awake, wakes_at
 
     def run_time(self, event: Event, now: int) -> tuple[Event, ...]:
-        """Work off an input that moves time without media (a tick)."""
+        """Work off an input that moves time without media (a tick, the close): what time brings comes first, and what follows last."""
         self._begin(event)
-        self.now = max(self.now, now)
+        if now > self.now:
+            self.now = now
+            self._advance(event, None, self.states)
         self._offer(event)
         self._drain()
         self._advance(event, None, self.states)
@@ -140,16 +150,18 @@ class Agenda:
         self, cause: Event, hop: Hop | None, operators: list[tuple[Operator, Any]]
     ) -> bool:
         """Let time move on for those of `operators` whose alarm has rung; returns whether anything was decided."""
-        now = self.now
+        now, decided = self.now, False
         for operator, state in operators:
             if state.alarm <= now:
+                if self._queue and operator.name == self._last:
+                    decided = True
+                    self._drain()
                 decisions = operator.advance(state, now, hop)
                 if decisions:
                     self._add(operator, decisions, cause)
-        if not self._queue:
-            return False
+        decided = decided or bool(self._queue)
         self._drain()
-        return True
+        return decided
 
     def _drain(self) -> None:
         while self._queue:
@@ -165,6 +177,8 @@ class Agenda:
             decisions = operator.step(state, event, self.now)
             if decisions:
                 self._add(operator, decisions, event)
+        if event.type == "session.ended":
+            self._ended = True
         self._observe(event, self.now)
 
     def _add(self, operator: Operator, decisions: Decisions, cause: Event) -> None:

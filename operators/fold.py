@@ -285,8 +285,6 @@ class SessionFold:
             )
         if time is None:
             time = agenda.now
-        elif not self._live:
-            agenda.now = max(agenda.now, time)
         if event.mediatime != time:
             event = event._replace(mediatime=time)
         if event.type in ("clock.tick", "session.closed"):
@@ -294,7 +292,7 @@ class SessionFold:
         if event.type == "session.updated" and self.config is not None:
             policy = self.config.policy.with_accepted(event.data.policy)
             self.config = self.config.model_copy(update={"policy": policy})
-        return Applied(event, agenda.run(event))
+        return Applied(event, agenda.run(event, None if self._live else time))
 
     def _observe(self, event: Event, now: int) -> None:
         """See every event in causal order: keep the books on requests and, in asap sessions, on playback."""

@@ -1,13 +1,14 @@
 """The end of a session: `session.ended` once it is closed and nothing of it is open, or when its time is up.
 
-After `session.closed`, what is open may end by itself for `session.drain`; the other operators end the rest at that time, so that at
-the next step of time nothing is left. A session from which nothing has come for `session.abandoned_after` is timed out, which
-closes it in the same way.
+After `session.closed` the last of what was said is waited for, and what is open may end by itself for `session.drain`; the other
+operators end the rest at that time, so that at the next step of time nothing is left. A session from which nothing has come for
+`session.abandoned_after` is timed out, which closes it in the same way.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from operators.closing import media_over
 from operators.reducer import NEVER, NOTHING, Decision, Decisions, Hop
 from schemas.envelope import Event
 from schemas.policy import Policy
@@ -46,6 +47,8 @@ class LifecycleState:
     policy: Policy = field(default_factory=Policy)
     closed_at: int | None = None
     last_sign: int = 0
+    heard_until: int = 0
+    """The end of the last hop after the close."""
     open: set[str] = field(default_factory=set)
     turns: int = 0
     responses: int = 0
@@ -88,7 +91,11 @@ class Lifecycle:
             state.policy = event.data.policy
             state.last_sign = now
             state.alarm = now + state.policy.session.abandoned_after
-        elif type_ == "session.closed":
+        elif type_ == "session.updated":
+            state.policy = state.policy.with_accepted(event.data.policy)
+            if state.closed_at is None:
+                state.alarm = state.last_sign + state.policy.session.abandoned_after
+        elif type_ == "session.closed" and state.closed_at is None:
             state.closed_at = now
             state.alarm = now + 1
         elif type_ in _SIGNS_OF_LIFE:
@@ -100,8 +107,11 @@ class Lifecycle:
             state.alarm = NEVER
             return NOTHING
         session = state.policy.session
+        if hop is not None:
+            state.heard_until = hop.end_us
         if state.closed_at is not None:
-            if not state.open or now > state.closed_at + session.drain:
+            heard = media_over(state.closed_at, state.heard_until, now)
+            if (heard and not state.open) or now > state.closed_at + session.drain:
                 return self._end(state)
             # The other operators end what is open at the end of the drain; look again at the step of time after that.
             state.alarm = now + 1

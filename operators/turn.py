@@ -35,12 +35,13 @@ pause, so that it sees whole sentences; once that grows beyond `COMMIT_AFTER` wh
 
 from typing import Literal
 
+from operators.closing import media_over
 from operators.offers import is_late, said_from, said_until
 from operators.own_speech import EVENTS as OWN_EVENTS
 from operators.own_speech import is_echo
 from operators.reducer import Decision, Decisions, Hop, Out
 from operators.turn_requests import ask, resume, supersede
-from operators.turn_silence import continued, hold, how_it_ended, is_the_users, media_over, weigh
+from operators.turn_silence import continued, hold, how_it_ended, is_the_users, weigh
 from operators.turn_skim import skim, skims
 from operators.turn_state import LastTurn, OpenTurn, TurnState, samples
 from operators.wording import wording
@@ -95,7 +96,7 @@ class Turn:
             self._hear(state, hop, out)
         elif state.activity.active and now - state.heard_until >= state.policy.turn.media_idle:
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
-        if state.activity.active and state.closed_at is not None and media_over(state, now):
+        if state.activity.active and media_over(state.closed_at, state.heard_until, now):
             self._stopped(state, state.activity.silence_start or state.heard_until, out)
         if state.turn is not None:
             self._check(state, state.turn, max(now, state.heard_until), out)
@@ -186,7 +187,7 @@ class Turn:
         if turn.settled is None and now - turn.start_us >= policy.turn.longest:
             self._settle(state, turn, "longest", now, out)
         if state.closed_at is not None:
-            if turn.settled is None and media_over(state, now):
+            if turn.settled is None and media_over(state.closed_at, state.heard_until, now):
                 self._settle(state, turn, "closed", now, out)
             if now >= state.closed_at + policy.session.drain:
                 self._end(state, turn, turn.settled or "closed", out)

@@ -5,20 +5,8 @@ from operators.reducer import Decision, Out
 from operators.turn_requests import ask
 from operators.turn_state import LastTurn, OpenTurn, TurnState
 from operators.words import is_only, phrases
-from schemas.base import WINDOW_US
 from schemas.policy import Policy
 from schemas.turns import EndReason, TurnEnded, TurnHeld
-
-CLOSED_WAIT = 500_000
-"""Time after the close by which its last windows have come, or will not."""
-
-
-def media_over(state: TurnState, now: int) -> bool:
-    """Whether all that was said before the close has been heard: its last windows come after it in a live session."""
-    closed = state.closed_at
-    return closed is not None and (
-        state.heard_until + 2 * WINDOW_US >= closed or now >= closed + CLOSED_WAIT
-    )
 
 
 def continued(state: TurnState, start: int) -> LastTurn | None:
