@@ -34,6 +34,20 @@ def test_media_that_arrives_after_the_close_ends_what_it_begins(
     check_closed(s, (f"{late_ms} ms late, {voiced_ms} ms voiced",))
 
 
+@pytest.mark.parametrize("close_ms", [0, 32, 64, 96, 128, 192])
+@pytest.mark.parametrize("silent_ms", [0, 32, 64, 96])
+def test_speech_across_the_close_is_no_turn_without_an_end(close_ms: int, silent_ms: int) -> None:
+    """Perception's last window is padded, and devices' clocks are not exact: hops may lie behind the close."""
+    s = Session().silence(960)
+    s.observe(SessionClosed(), s.at + close_ms * 1000)
+    s.hops(silent_ms, 0.0).hops(288 - silent_ms, 0.95)
+    for _ in range(40):
+        s.tick(100)
+    ended = next(i for i, e in enumerate(s.events) if e.type == "session.ended")
+    assert not [e for e in s.events[ended + 1 :] if e.kind.name == "DECISION"]
+    check_closed(s, (f"closed at {close_ms} ms, speech from {silent_ms} ms on",))
+
+
 def test_the_last_words_before_a_close_are_a_turn() -> None:
     s = Session(transcript="and that was all").silence(960)
     s.observe(SessionClosed(), s.at + 1_440_000)
