@@ -125,6 +125,7 @@ def speech_finder(triton: str) -> SpeechFinder:
     """A finder that asks the given server, or one of its own."""
 
     def find(path: Path) -> dict[str, list[Span]]:
+        next(_sides(path), None)  # what cannot be used is said before a server is started for it
         with _model_server(triton) as url, VadClient(url) as client:
             return find_speech(path, client)
 

@@ -26,7 +26,9 @@ from infra.timeline.port import Timeline
 from schemas.errors import BadInput
 from schemas.record import Lane
 
-_OVERLAPS = re.compile(r"(\b(?:from|join)\s+|,\s*|^)overlaps\b|\boverlaps(?=\.)", re.IGNORECASE)
+_OVERLAPS = re.compile(
+    rb"(?:\b(?:from|join)\s+|,\s*|^)(overlaps)\b|\b(overlaps)(?=\.)", re.IGNORECASE
+)
 """A keyword of SQL, and the obvious name of the view: quoted where it stands for a table."""
 
 COLUMNS = tuple(name for name in SCHEMA.names if name not in ("headers", "value"))
@@ -153,7 +155,23 @@ def query(wheres: Sequence[str], sql: str) -> tuple[list[str], list[tuple[Any, .
             raise BadInput(f"{where}: no such file")
     with connect(wheres) as db:
         try:
-            result = db.execute(_OVERLAPS.sub(lambda m: f'{m[1] or ""}"overlaps"', sql))
+            result: duckdb.DuckDBPyConnection | None = db.execute(_with_overlaps(sql))
+            if result is None:  # whatever its type says: nothing but space, `;` and comments
+                raise BadInput("sql: there is no statement")
             return [d[0] for d in result.description or []], result.fetchall()
         except duckdb.Error as error:
             raise BadInput(f"sql: {str(error).splitlines()[0]}") from None
+
+
+def _with_overlaps(sql: str) -> str:
+    """The statement with that name quoted, except in its literals and comments."""
+    text = sql.encode()  # DuckDB counts bytes
+    keywords = {at for at, kind in duckdb.tokenize(sql) if kind == duckdb.token_type.keyword}
+
+    def quoted(match: re.Match[bytes]) -> bytes:
+        start, end = match.span(match.lastindex or 0)
+        if start not in keywords:
+            return match[0]
+        return match[0][: start - match.start()] + b'"' + text[start:end] + b'"'
+
+    return _OVERLAPS.sub(quoted, text).decode()

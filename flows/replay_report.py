@@ -29,9 +29,9 @@ def explain(result: SessionProof, console: Console) -> None:
         notes.append(f"operator {name}: recorded with version {recorded}, replayed with {present}")
     tail = f" ({'; '.join(notes)})" if notes else ""
     if result.same:
-        console.print(f"[green]same[/]       {head}{tail}")
+        console.print(Text("same       ", style="green").append(f"{head}{tail}", style="default"))
         return
-    console.print(f"[red]different[/]  {head}{tail}")
+    console.print(Text("different  ", style="red").append(f"{head}{tail}", style="default"))
     if result.failure is not None:
         _failure(result.failure, console)
     elif result.difference is not None:

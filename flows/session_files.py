@@ -9,12 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
-from urllib.parse import quote
 
 from flows.looking import wire_types
 from flows.redact import Pseudonyms, notes_on, redact_text, silenced
 from flows.settings import timeline_at
-from infra.atomic import new_file
+from infra.atomic import file_stem, new_file
 from infra.timeline.port import Timeline
 from schemas.errors import BadInput
 from schemas.record import Lane, Record, StoredRecord
@@ -56,6 +55,8 @@ class Exported:
     records: int
     changed: int = 0
     """Decisions that redaction made come out differently."""
+    replaced: bool = False
+    """There was a file of that name."""
 
 
 def format_of(path: Path) -> str:
@@ -126,11 +127,7 @@ def export(
 
 
 def _path_in(folder: Path, session: str, format_: str) -> Path:
-    name = (
-        quote(session, safe=" ").replace(".", "%2E")
-        if session in (".", "..")
-        else quote(session, safe=" ")
-    )
+    name = file_stem(session)
     if format_ == "parquet":
         return folder / f"session={name}" / "part-0.parquet"
     return folder / f"{name}.{format_}"
@@ -181,7 +178,7 @@ def _export_one(
 ) -> Exported:
     with new_file(to) as file:
         sink = _sink(to, file, timeline.partitions, _notes(wishes))
-        result = Exported(to, 0, 0)
+        result = Exported(to, 0, 0, replaced=to.exists())
         found: set[str | None] = set()
         if wishes.redact_text:
             _add_redacted(timeline, names, wishes, sink, result, found)
@@ -236,7 +233,7 @@ def _export_each(
     timeline: Timeline, paths: dict[str, Path], wishes: Wishes, progress: Progress | None
 ) -> list[Exported]:
     """Several files in one pass over the timeline."""
-    results = {name: Exported(path, 1, 0) for name, path in paths.items()}
+    results = {name: Exported(path, 1, 0, replaced=path.exists()) for name, path in paths.items()}
     with ExitStack() as stack:
         sinks = {
             name: _sink(
@@ -269,13 +266,14 @@ def _export_wav(timeline: Timeline, to: Path, chosen: Sequence[str]) -> Exported
         raise BadInput(
             f"{to}: a wav holds one session, and there are {len(chosen)}; name one with --session"
         )
+    result = Exported(to, 1, 0, replaced=to.exists())
     part = to.with_name(f".{to.stem}.part.wav")
     try:
         render_mix(timeline, chosen[0], part)
         part.replace(to)
     finally:
         part.unlink(missing_ok=True)
-    return Exported(to, 1, 0)
+    return result
 
 
 # --- reading

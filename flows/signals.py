@@ -72,24 +72,25 @@ def parse_policy(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _text(text: str) -> TextInput:
-    return TextInput(text=text)
+def _text(*words: str) -> TextInput:
+    return TextInput(text=" ".join(words).strip())
 
 
-def _say(text: str) -> SayRequested:
-    return SayRequested(request=f"cli-{uuid4().hex[:8]}", text=text)
+def _say(*words: str) -> SayRequested:
+    return SayRequested(request=f"cli-{uuid4().hex[:8]}", text=" ".join(words).strip())
 
 
-def _announce(text: str) -> SayRequested:
-    return _say(text).model_copy(update={"urgency": "high", "interruptible": False})
+def _announce(*words: str) -> SayRequested:
+    return _say(*words).model_copy(update={"urgency": "high", "interruptible": False})
 
 
-def _set(pairs: str) -> SessionUpdated:
-    return SessionUpdated(policy=parse_policy(pairs.split()), reason="command line")
+def _set(*pairs: str) -> SessionUpdated:
+    return SessionUpdated(policy=parse_policy(pairs), reason="command line")
 
 
-def _work(text: str) -> WorkRequested:
+def _work(*words: str) -> WorkRequested:
     """Words, or a structured request as JSON."""
+    text = " ".join(words).strip()
     if not text.startswith("{"):
         return WorkRequested(query=text)
     try:
@@ -100,30 +101,30 @@ def _work(text: str) -> WorkRequested:
         raise BadInput(f"work: {where}: {first['msg']}") from None
 
 
-SIGNALS: Mapping[str, tuple[Callable[[str], Data], str]] = {
+SIGNALS: Mapping[str, tuple[Callable[..., Data], str]] = {
     "text": (_text, "typed by the user: a turn of its own"),
     "say": (_say, "the assistant says this at the next eligible moment"),
     "announce": (_announce, "the assistant says this as soon as nobody speaks, and is not stopped"),
     "work": (_work, "delegate this: words, or JSON with query, skill, arguments, route, continues"),
-    "set": (_set, "change the policy: key=value …"),
-    "commit": (lambda _: InputCommitted(), "push-to-talk released: the turn is over"),
-    "note": (lambda _: InputCommitted(reply=False), "the same, without an answer"),
-    "mute": (lambda _: InputMuted(), "the microphone is off"),
-    "unmute": (lambda _: InputUnmuted(), "the microphone is on again"),
+    "set": (_set, "change the policy: key=value …, each an argument of its own"),
+    "commit": (InputCommitted, "push-to-talk released: the turn is over"),
+    "note": (lambda: InputCommitted(reply=False), "the same, without an answer"),
+    "mute": (InputMuted, "the microphone is off"),
+    "unmute": (InputUnmuted, "the microphone is on again"),
 }
-"""Name on the command line → the observation made of the text behind it, and what it means."""
+"""Name on the command line → the observation made of the words behind it, and what it means."""
 WITHOUT_TEXT = frozenset({"commit", "note", "mute", "unmute"})
 
 
-def signal(name: str, text: str) -> Data:
-    """The observation that a signal of this name and text is.
+def signal(name: str, *words: str) -> Data:
+    """The observation that a signal of this name and the words behind it is.
 
     Raises:
         BadInput: no such signal; it wants a text or wants none; the text makes no sense.
     """
     if name not in SIGNALS:
         raise BadInput(f"{name!r}: there are {', '.join(SIGNALS)}")
-    if bool(text.strip()) is (name in WITHOUT_TEXT):
+    if any(map(str.strip, words)) is (name in WITHOUT_TEXT):
         wish = "takes no text" if name in WITHOUT_TEXT else "needs a text"
         raise BadInput(f"{name} {wish}")
-    return SIGNALS[name][0](text.strip())
+    return SIGNALS[name][0](*filter(str.strip, words))

@@ -4,6 +4,7 @@ States are the operators' own: dataclasses, shown as JSON. What is shown is the 
 input up to a media time.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -112,7 +113,7 @@ def as_plain(value: Any) -> Any:
         return {k: as_plain(v) for k, v in value._asdict().items()}
     if isinstance(value, dict):
         return {str(k): as_plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | deque | set | frozenset):
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else value
         return [as_plain(v) for v in items]
     if isinstance(value, Enum):

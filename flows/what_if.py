@@ -226,6 +226,7 @@ def explain_what_if(result: WhatIf, console: Console, limit: int = SHOWN) -> Non
         f": {len(changed)} of {len(result.pairs)} decisions change",
         f" ({detail})" if detail else "",
         sep="",
+        markup=False,
     )
     if not changed:
         return

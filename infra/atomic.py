@@ -1,7 +1,7 @@
 """Files that are there whole or not at all: written without a name, then put in their place in one step.
 
 On Linux the file has no name until it is complete (O_TMPFILE), so that even `kill -9` leaves nothing behind; elsewhere, a hidden
-temporary file is removed when the writing fails.
+temporary file is removed when the writing fails. `file_stem` makes a session's name fit to be a file's.
 """
 
 import contextlib
@@ -9,10 +9,15 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 from schemas.errors import BadInput
+
+LONGEST_NAME = 200
+"""Characters of a file's name made from a session's; file systems take 255 with what stands around it."""
 
 
 @contextlib.contextmanager
@@ -40,6 +45,18 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(named)
         raise
+
+
+def file_stem(session: str) -> str:
+    """A session's name as that of a file, without extension: a long one is cut, and its hash keeps it apart from others."""
+    name = quote(session, safe=" ")
+    if session in (".", ".."):
+        name = name.replace(".", "%2E")
+    if len(name) > LONGEST_NAME:
+        mark = sha256(session.encode()).hexdigest()[:16]
+        cut = name[: LONGEST_NAME - len(mark) - 1]
+        name = f"{cut[: cut.rfind('%')] if '%' in cut[-2:] else cut}-{mark}"
+    return name
 
 
 def _open(folder: Path) -> tuple[IO[bytes], str | None]:

@@ -35,9 +35,11 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(us|ms|s|min|m|h)\s*")
 
 
 def parse_duration(value: object) -> object:
-    """Microseconds from `"2s"`, `"320ms"`, `"1.5 min"`; anything but text passes through."""
+    """Microseconds from `"2s"`, `"320ms"`, `"1.5 min"`, and `"0"`; anything but text passes through."""
     if not isinstance(value, str):
         return value
+    if value.strip() == "0":
+        return 0  # needs no unit
     match = _DURATION.fullmatch(value)
     if match is None:
         raise ValueError(

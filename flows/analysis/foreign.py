@@ -46,6 +46,8 @@ def read_foreign(path: Path, find_speech: SpeechFinder | None = None) -> list[Ta
             activity = find_speech(path)
             end = max((b for spans in activity.values() for _, b in spans), default=0)
             return [Talk(path.stem, activity, duration_us=end)]
+        case ".wav":
+            raise BadInput(f"{path}: whose speech is where only the voice activity model says")
         case other:
             raise BadInput(f"{path}: {other or 'no extension'}: there are {', '.join(SUFFIXES)}")
 

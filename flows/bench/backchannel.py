@@ -226,7 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         found = compare()
     except (BadInput, OSError, ValueError) as error:
-        Console(stderr=True).print(f"backchannel: {error}", style="red")
+        Console(stderr=True, markup=False).print(f"backchannel: {error}", style="red")
         return 2
     if "--json" in arguments:
         tree = {s: {w: v._asdict() for w, v in ways.items()} for s, ways in found.scores.items()}

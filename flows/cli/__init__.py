@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from schemas.errors import VenusError
+from schemas.errors import BadInput, VenusError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
@@ -110,6 +110,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     try:
         _set_up_logging()
+        for given in sys.argv[1:] if arguments is None else arguments:
+            if not _is_text(given):
+                raise BadInput(f"{os.fsencode(given)!r}: arguments are text in UTF-8")
         code = app(arguments, prog_name="venus", standalone_mode=False)
     except VenusError as error:
         code = _complain("venus", str(error))
@@ -121,6 +124,11 @@ def main(arguments: list[str] | None = None) -> None:
         said = error.format_message().rstrip(".")
         code = _complain(command, f"{said}; `{command} --help` says what there is")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_text(given: str) -> bool:
+    """What the shell hands over may be any bytes; Python keeps what is not UTF-8 as surrogates, which nothing can write."""
+    return not any("\ud800" <= c <= "\udfff" for c in given)
 
 
 def _set_up_logging() -> None:

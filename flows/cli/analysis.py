@@ -16,6 +16,7 @@ from flows.cli.options import JsonOption, SessionOption, TimelineOption, TritonO
 from schemas.errors import BadInput
 
 if TYPE_CHECKING:
+    from flows.analysis.foreign import SpeechFinder
     from flows.analysis.many import Pooled, Read
     from flows.analysis.session import Figures
 
@@ -69,11 +70,7 @@ def _read(
     from flows.analysis.many import read_many
 
     wheres = _targets(where, timeline)
-    finder = None
-    if any(w.lower().endswith(".wav") for w in wheres):
-        from flows.foreign_wav import speech_finder
-
-        finder = speech_finder(triton)
+    finder = _finder(wheres, triton)
     err = Console(stderr=True)
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
@@ -90,6 +87,14 @@ def _read(
         if read.error is not None:
             typer.echo(f"venus: {read.error}", err=True)
     return reads
+
+
+def _finder(wheres: list[str], triton: str) -> "SpeechFinder | None":
+    if not any(w.lower().endswith(".wav") for w in wheres):
+        return None
+    from flows.foreign_wav import speech_finder
+
+    return speech_finder(triton)
 
 
 def stats(
@@ -130,9 +135,9 @@ def stats(
             )
         print(orjson.dumps({"pooled": pooled.as_json()}).decode())
     else:
-        console = Console(highlight=False)
+        console = Console(highlight=False, markup=False)
         if not console.is_terminal:
-            console = Console(highlight=False, width=FILE_WIDTH)
+            console = Console(highlight=False, width=FILE_WIDTH, markup=False)
         if each:
             console.print(_each(sessions))
         show(pooled, console)
@@ -237,7 +242,7 @@ def sql(
         table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table, soft_wrap=not console.is_terminal)
 
 
@@ -269,10 +274,13 @@ def report(
             not no_sound,
             jobs or os.cpu_count() or 1,
             lambda: bar.advance(task),
+            _finder(wheres, triton),
         )
     for error in result.errors:
         typer.echo(f"venus report: {error}", err=True)
     if not result.sessions:
+        if not result.errors:
+            typer.echo(f"venus report: there is no session in {', '.join(wheres)}", err=True)
         raise typer.Exit(2)
     print(f"{len(result.sessions)} session{'s' * (len(result.sessions) != 1)}: {result.front}")
     if result.errors:

@@ -28,7 +28,7 @@ FolderOption = Annotated[
 @contextmanager
 def measuring(folder: Path | None = None) -> Iterator[tuple[Path, Callable[[str], None]]]:
     """A folder for the time of the measurement, and a way to say how far it is; an error is one line and exit code 1."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     with (
         tempfile.TemporaryDirectory(prefix="venus-bench-", dir=folder) as place,
         console.status("starting") as status,

@@ -46,7 +46,7 @@ def judgement(
         raise BadInput(f"--half {half}: there are a, b, all")
     noise = None if babble is None else read_babble(babble)
     plan = Plan(half, quick, script or SCRIPT, noise)
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     with ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         try:

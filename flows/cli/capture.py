@@ -112,7 +112,7 @@ def capture(
     )
     session = session or f"{path.stem}-{secrets.token_hex(3)}"
     stop = stop_on_signals()
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(stderr=True, quiet=quiet, markup=False)
     with (
         AudioFile(path) as audio,
         timeline_at(timeline) as log,

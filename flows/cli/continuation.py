@@ -70,7 +70,7 @@ def continue_(
         print(orjson.dumps(line).decode())
         return
     print(past.session)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     console.print(
         Text(
             f"{past.until_us / 1e6:.3f} s of {session!r}: {past.inputs:,} inputs, {past.decisions:,} decisions → {url}"

@@ -21,7 +21,7 @@ def demo(
     """The main job, end to end."""
     from flows.demo.run import TRACK, run_demo
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     loading = Loading(console)
     try:
         same = run_demo(out, track or TRACK, console, loading, triton)

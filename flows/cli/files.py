@@ -95,12 +95,14 @@ def export(
     for one in written:
         if json:
             line = {"path": str(one.path), "sessions": one.sessions, "records": one.records}
-            print(orjson.dumps(line | {"changed_by_redaction": one.changed}).decode())
+            line |= {"changed_by_redaction": one.changed, "replaced": one.replaced}
+            print(orjson.dumps(line).decode())
             continue
         size = one.path.stat().st_size / 1e6
         changed = f"; redaction changed {one.changed} decisions" if one.changed else ""
+        before = " (replaced)" * one.replaced
         print(
-            f"{one.path}: {one.sessions} session{'s' * (one.sessions != 1)}, {one.records:,} records, {size:.1f} MB{changed}"
+            f"{one.path}{before}: {one.sessions} session{'s' * (one.sessions != 1)}, {one.records:,} records, {size:.1f} MB{changed}"
         )
 
 

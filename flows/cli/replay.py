@@ -77,9 +77,9 @@ def replay(
     from flows.replay_many import Job, targets
 
     wanted = targets(where) if where else [timeline]
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=True, width=FILE_WIDTH)
+        console = Console(highlight=False, soft_wrap=True, width=FILE_WIDTH, markup=False)
     if html is not None and not changes:
         raise BadInput(
             "--html draws a comparison; give it a change with --set, or use `venus report` for one timeline"
@@ -294,7 +294,7 @@ def state(
             orjson.dumps(about | {"open_requests": sorted(fold.requests), "states": found}).decode()
         )
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     after = "" if last is None else f", after {last.input.type} {last.input.id}"
     console.print(
         Text(

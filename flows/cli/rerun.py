@@ -71,13 +71,15 @@ def rerun_all(
 
 
 def _explain(result: Rerun, console: Console) -> None:
-    verdict = "[green]within tolerances[/]" if result.passed else "[red]beyond tolerances[/]"
-    console.print(verdict, Text(result.session))
+    verdict = ("within tolerances", "green") if result.passed else ("beyond tolerances", "red")
+    console.print(Text(*verdict), Text(result.session))
     for check in result.checks:
-        mark = "[green]✓[/]" if check.passed else "[red]✗[/]"
+        mark = Text("  ").append(*(("✓", "green") if check.passed else ("✗", "red")))
         worst = f", {check.worst}" if check.worst and check.compared else ""
         console.print(
-            f"  {mark} {check.name:<10} {check.compared:,} compared, {len(check.beyond):,} beyond{worst}"
+            mark,
+            f"{check.name:<10} {check.compared:,} compared, {len(check.beyond):,} beyond{worst}",
+            markup=False,
         )
         for line in check.beyond[:SHOWN]:
             console.print(Text(f"      {line}"))

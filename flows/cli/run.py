@@ -92,7 +92,7 @@ def run(
         raise BadInput(f"no frontend {frontend!r} yet; there is: cascade")
     loaded = threading.Event()
     stop = stop_on_signals(now=lambda: not loaded.is_set())
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     loading = Loading(console)
     supervisor = Supervisor(
         timeline,

@@ -21,7 +21,7 @@ def send(
     ] = None,
 ) -> None:
     """Send a signal to a running session, as a device does."""
-    data = signal(what, " ".join(text or ()))
+    data = signal(what, *(text or ()))
     with timeline_at(timeline, create=False) as log:
         name = running_session(log, session)
         append(log, name, data)

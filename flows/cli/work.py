@@ -36,7 +36,7 @@ def work(
     """Look at delegated works, cancel one, fetch what it made."""
     if action not in ACTIONS:
         raise BadInput(f"venus work {action}: there are {', '.join(ACTIONS)}")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     with timeline_at(timeline, create=False) as log:
         if action == "list":
             _list(works_on(log, session), json, console)
@@ -82,12 +82,10 @@ def _show(seen: SeenWork, json: bool, console: Console) -> None:
             for k, v in event.data.model_dump(mode="json").items()
             if k in _TOLD and v not in ("", None, [])
         }
-        console.print(
-            f"{clock(event.mediatime or 0):>8}  {event.type:<18} {_short(said)}", markup=False
-        )
+        console.print(f"{clock(event.mediatime or 0):>8}  {event.type:<18} {_short(said)}")
     if w.result:
         console.print("result", style="bold")
-        console.print(w.result, markup=False)
+        console.print(w.result)
 
 
 _TOLD = (
@@ -132,7 +130,6 @@ def _artifacts(seen: SeenWork, blobs: str, out: Path | None, json: bool, console
         elif out is None:
             console.print(
                 f"{file['name']}  {file['media_type']}  {file['bytes']} bytes  {file['dataref']}",
-                markup=False,
             )
     if out is None:
         return
@@ -143,4 +140,4 @@ def _artifacts(seen: SeenWork, blobs: str, out: Path | None, json: bool, console
         safe = Path(file["name"]).name or "artifact"
         path = out / safe if not (out / safe).exists() else out / f"{number}-{safe}"
         path.write_bytes(store.get(file["dataref"]))
-        console.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}")

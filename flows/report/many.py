@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
-from flows.analysis.foreign import SUFFIXES
+from flows.analysis.foreign import SUFFIXES, SpeechFinder
 from flows.analysis.many import read_one
 from flows.analysis.session import Figures
 from flows.report.session_page import write_session
 from flows.report.set_page import write_set
 from flows.session_files import open_any, sessions_on
+from infra.atomic import file_stem
 from schemas.errors import BadInput, VenusError
 
 
@@ -26,12 +26,18 @@ class Pages:
     errors: list[str] = field(default_factory=list)
 
 
-def _write_of(where: str, out: Path, session: str | None, sound: bool) -> Pages:
+def _write_of(
+    where: str,
+    out: Path,
+    session: str | None,
+    sound: bool,
+    find_speech: SpeechFinder | None = None,
+) -> Pages:
     """The pages of one recording."""
     found = Pages(out)
     try:
         if "://" not in where and Path(where).suffix.lower() in SUFFIXES:
-            read = read_one(where)
+            read = read_one(where, find_speech=find_speech)
             found.errors += [read.error] if read.error else []
             found.sessions += read.figures
             found.files += [None] * len(read.figures)
@@ -41,7 +47,7 @@ def _write_of(where: str, out: Path, session: str | None, sound: bool) -> Pages:
             if session is not None and session not in names:
                 raise BadInput(f"{where}: there is no session {session!r} in it")
             for name in names if session is None else [session]:
-                file = f"{quote(name, safe=' ')}.html"
+                file = f"{file_stem(name)}.html"
                 found.sessions.append(write_session(log, name, out / file, sound))
                 found.files.append(file)
     except VenusError as error:
@@ -56,18 +62,23 @@ def write_pages(
     sound: bool,
     workers: int,
     progress: Callable[[], None],
+    find_speech: SpeechFinder | None = None,
 ) -> Pages:
     """Write all pages into a folder; `front` is the one to open."""
     results: dict[int, Pages] = {}
-    if len(wheres) == 1 or workers == 1:
-        for index, where in enumerate(wheres):
-            results[index] = _write_of(where, out, session, sound)
+    here = len(wheres) == 1 or workers == 1
+    for index, where in enumerate(wheres):
+        # Sound needs the model's server, which stays with this process.
+        if here or where.lower().endswith(".wav"):
+            results[index] = _write_of(where, out, session, sound, find_speech)
             progress()
-    else:
+    if len(results) < len(wheres):
         context = multiprocessing.get_context("forkserver")
         with ProcessPoolExecutor(min(workers, len(wheres)), mp_context=context) as pool:
             waiting = {
-                pool.submit(_write_of, w, out, session, sound): i for i, w in enumerate(wheres)
+                pool.submit(_write_of, w, out, session, sound): i
+                for i, w in enumerate(wheres)
+                if i not in results
             }
             for future in as_completed(waiting):
                 results[waiting[future]] = future.result()

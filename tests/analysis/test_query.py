@@ -79,6 +79,30 @@ def test_a_partitioned_folder(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT 'a, overlaps'", "a, overlaps"),
+        ("SELECT 'é', $$from overlaps$$, 'é, overlaps' FROM overlaps LIMIT 1", "é"),
+        ("SELECT count(*) > 0 /* , overlaps */ FROM turns, overlaps -- , overlaps", True),
+        ("FROM overlaps SELECT count(overlaps.start_us) > 0", True),
+        ('SELECT "x, overlaps" FROM (SELECT 1 AS "x, overlaps")', 1),
+    ],
+)
+def test_the_name_of_the_view_is_only_a_name_where_it_stands_for_a_table(
+    places: list[str], sql: str, answer: object
+) -> None:
+    _, rows = query(places[:1], sql)
+    assert rows[0][0] == answer
+    assert all('"' not in str(cell) for cell in rows[0])
+
+
+@pytest.mark.parametrize("sql", ["", " ; -- x"])
+def test_a_statement_without_words(places: list[str], sql: str) -> None:
+    with pytest.raises(BadInput, match="sql: there is no statement"):
+        query(places[:1], sql)
+
+
 def test_on_the_command_line(places: list[str], capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["sql", "SELECT count(*) AS n FROM turns", places[0], "--json"])

@@ -81,6 +81,10 @@ def test_a_change_of_policy_is_checked_before_it_is_sent(url: str) -> None:
     with open_timeline(url, create=False) as log:
         last = [decode(r) for r in log.scan(Lane.TIMELINE, log.partition_of("here"))][-1]
     assert last.data.policy == {"turn.end_silence": "500ms", "turn.hold_max": "2s"}
+    send("set", "work.holding=Let me see", "turn.reopen_within=0", "--timeline", url)
+    with open_timeline(url, create=False) as log:
+        last = [decode(r) for r in log.scan(Lane.TIMELINE, log.partition_of("here"))][-1]
+    assert last.data.policy == {"work.holding": "Let me see", "turn.reopen_within": "0"}
     with pytest.raises(BadInput, match="end_silense"):
         send("set", "turn.end_silense=1s", "--timeline", url)
     with pytest.raises(BadInput, match="key=value"):
@@ -112,5 +116,5 @@ def test_with_several_open_sessions_one_has_to_be_named(url: str) -> None:
 @pytest.mark.parametrize("name", sorted(SIGNALS))
 def test_every_signal_is_an_observation_that_anybody_may_write(name: str) -> None:
     text = "" if name in WITHOUT_TEXT else "turn.hold_max=2s" if name == "set" else "words"
-    data = signal(name, text)
+    data = signal(name, *[text] * bool(text))
     assert data.KIND.name == "OBSERVATION" and data.WRITER.name == "DEVICE"

@@ -189,7 +189,9 @@ def test_state_at_any_event(folder: Path, capsys) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["states"]["turn"]["turn"]["turn"] == "turn-1"
     assert run("state", file, "--at", "0.5s", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["states"]["turn"]["turn"] is None
+    out = capsys.readouterr().out
+    assert json.loads(out)["states"]["turn"]["turn"] is None
+    assert "deque(" not in out
     assert run("state", file, "--at", "ffffnone") == 2
     assert run("state", file, "--at", "1s", "--operator", "nobody") == 2
 

@@ -39,6 +39,7 @@ def test_changes_replace_what_they_name_and_nothing_else() -> None:
     changed = Policy().with_changes({"vad.activation": "0.7", "response.max_tokens": 12})
     assert (changed.vad.activation, changed.response.max_tokens) == (0.7, 12)
     assert changed.with_changes({"vad.activation": 0.5, "response.max_tokens": 48}) == Policy()
+    assert Policy().with_changes({"turn.end_silence": " 0 "}).turn.end_silence == 0
 
 
 @pytest.mark.parametrize(
