@@ -38,7 +38,7 @@ def newer_policy(record: Record) -> Record:
     if (b"venus.session.configured.v1") not in dict(record.headers).values():
         return record
     data = orjson.loads(record.value)
-    data["policy"]["turn"]["patience"] = 3
+    data["policy"]["turn"]["end_silence"] = {"adaptive": True}
     return Record(record.key, record.headers, orjson.dumps(data))
 
 
