@@ -8,11 +8,9 @@ what is required.
 import struct
 from typing import Literal, NamedTuple
 
+from schemas.base import LONGEST_US
+from schemas.cloudevents import MIN_PCM_RATE
 from schemas.envelope import Pcm
-
-MEDIATIME_LIMIT_US = 7 * 86_400 * 1_000_000
-"""Media times count from the session's opening; more than a week is another clock."""
-MIN_RATE = 4_000
 
 
 class Rejected(NamedTuple):
@@ -27,9 +25,11 @@ def checked_pcm(pcm: Pcm, mediatime: int | None, stream_start: bool) -> bytes | 
     data = pcm.pcm
     if pcm.channels > 2:
         return Rejected("format", f"{pcm.channels} channels came; 1 or 2 can be used")
-    if pcm.rate < MIN_RATE:
-        return Rejected("format", f"{pcm.rate} samples a second came; at least {MIN_RATE} required")
-    if mediatime is not None and not 0 <= mediatime < MEDIATIME_LIMIT_US:
+    if pcm.rate < MIN_PCM_RATE:
+        return Rejected(
+            "format", f"{pcm.rate} samples a second came; at least {MIN_PCM_RATE} required"
+        )
+    if mediatime is not None and not 0 <= mediatime < LONGEST_US:
         return Rejected(
             "invalid", f"media time {mediatime} is not µs since the session opened (0 to one week)"
         )

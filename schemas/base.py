@@ -9,7 +9,15 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+)
+from pydantic_core import CoreSchema
 
 HOP_SAMPLES = 512
 WINDOW_HOPS = 3
@@ -19,7 +27,11 @@ HOP_US = HOP_SAMPLES * 1_000_000 // SAMPLE_RATE
 WINDOW_US = HOP_US * WINDOW_HOPS
 
 LONGEST_US = 7 * 24 * 3_600_000_000
-"""A week: longer durations are mistakes, and numbers beyond 64 bits could not be written to the log."""
+"""A week: longer durations are mistakes, a later media time of a device is another clock."""
+LARGEST = 2**53
+"""Greater whole numbers are mistakes; sums of a few of these still fit the 64 bits of the log."""
+DEEPEST = 32
+"""Levels of JSON within a field that holds any; what repeats it has to write a few more."""
 
 _UNITS = {
     "us": 1,
@@ -55,6 +67,20 @@ Micros = Annotated[int, BeforeValidator(parse_duration), Field(ge=0, le=LONGEST_
 """A duration or a media time in whole microseconds; durations may be written with a unit."""
 
 
+def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        inner = [v.values() if isinstance(v, dict) else v for v in level]
+        level = [v for values in inner for v in values if isinstance(v, (dict, list, tuple))]
+        if not level:
+            return value
+    raise ValueError(f"more than {DEEPEST} levels of lists and objects")
+
+
+AnyJson = Annotated[dict[str, Any], AfterValidator(_shallow)]
+"""An object of whatever JSON its writer likes, not nested without end."""
+
+
 class Kind(StrEnum):
     """The three classes of events (design, section 2)."""
 
@@ -73,6 +99,20 @@ class Writer(StrEnum):
     HARNESS = "harness"
 
 
+def _bound(schema: Any) -> None:
+    """Give every whole number in a schema the bounds that it does not name itself."""
+    if isinstance(schema, list):
+        for part in schema:
+            _bound(part)
+    elif isinstance(schema, dict):
+        if schema.get("type") == "int":
+            schema.setdefault("ge", -LARGEST)
+            schema.setdefault("le", LARGEST)
+        for key, part in schema.items():
+            if key != "metadata":
+                _bound(part)
+
+
 class Data(BaseModel):
     """Base of every event's data. Unknown fields of a newer writer are kept out, not refused."""
 
@@ -82,6 +122,16 @@ class Data(BaseModel):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self  # frozen all the way down: a copy of a session's state may share it
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler, /
+    ) -> CoreSchema:
+        schema = handler(source)
+        # Not what is decided: that may be a sum of what has been read, and must not fail.
+        if getattr(cls, "KIND", Kind.DECISION) is not Kind.DECISION:
+            _bound(schema)
+        return schema
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
@@ -103,6 +153,8 @@ def event(name: str, kind: Kind, writer: Writer) -> Callable[[D], D]:
             raise ValueError(f"the event type {name} is registered twice")
         model.TYPE, model.KIND, model.WRITER = name, kind, writer
         REGISTERED[name] = model
+        if kind is not Kind.DECISION and issubclass(model, Data):
+            model.model_rebuild(force=True)
         return model
 
     return register

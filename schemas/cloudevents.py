@@ -12,17 +12,39 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import ValidationError
 
+from schemas.base import LARGEST, LONGEST_US, Writer
 from schemas.envelope import Event, Pcm
 from schemas.errors import BadRecord
 from schemas.record import Headers, Record, StoredRecord
-from schemas.registry import MODELS, PCM_TYPES
+from schemas.registry import MEDIA_TYPES, MODELS, PCM_TYPES
 from schemas.upcast import upcaster
 
 PREFIX = "venus."
 JSON_TYPE = b"application/json"
-MAX_PCM_RATE = 384_000
+MIN_PCM_RATE, MAX_PCM_RATE = 4_000, 384_000
+LONGEST_VALUE = 64 * 1024
+"""Bytes of JSON in a record of a device. Decisions repeat what it says, a prompt many times over; Kafka takes a megabyte."""
+LONGEST_NAME = 2048
+"""Characters of an attribute or a session's name."""
 _LEAST = 6
 """Headers of a record that has a media time and nothing else that is optional: version, type, id, source, time, content type."""
+
+
+class Bounds(NamedTuple):
+    """What a record of a type has to keep to."""
+
+    earliest: int
+    latest: int
+    """Media time. Perception has its own answer to media at no possible time, and what follows from records may lie later than they do."""
+    value: int
+    """Bytes of JSON."""
+
+
+@lru_cache(maxsize=1024)
+def _bounds(name: str) -> Bounds:
+    if MODELS[name].WRITER is not Writer.DEVICE or name in MEDIA_TYPES:
+        return Bounds(-LARGEST, LARGEST, 1 << 62)
+    return Bounds(0, LONGEST_US, LONGEST_VALUE)
 
 
 class UnknownType(BadRecord):
@@ -49,13 +71,16 @@ def _reader_of(wire: bytes) -> tuple[str, Validate | None]:
     name, _, version = text.removeprefix(PREFIX).rpartition(".v")
     model = MODELS.get(name)
     if not text.startswith(PREFIX) or model is None:
-        raise UnknownType(f"type {text!r} is not one of this version's")
+        raise UnknownType(f"type {text[:80]!r} is not one of this version's")
     upcast = None
     if version != str(model.VERSION):
-        older = int(version) if version.isdecimal() else model.VERSION
+        # So many digits are no version, and Python refuses to read thousands of them.
+        older = int(version) if version.isdecimal() and len(version) < 10 else model.VERSION
         upcast = upcaster(name, older, model.VERSION)
         if upcast is None:
-            raise UnknownType(f"type {text!r}: this version reads version {model.VERSION} of it")
+            raise UnknownType(
+                f"type {text[:80]!r}: this version reads version {model.VERSION} of it"
+            )
     if name in PCM_TYPES:
         return name, None
     # The validator itself, since replay calls it for every record.
@@ -123,17 +148,24 @@ def encode(event: Event) -> Record:
     return Record(event.session, tuple(headers), orjson.dumps(data.model_dump(mode="json")))
 
 
-def _integer(name: str, value: bytes | None) -> int | None:
+def _integer(name: str, value: bytes | None, least: int, most: int) -> int | None:
     if value is None:
         return None
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise BadRecord(f"ce_{name} {value[:40]!r} is not a whole number") from None
+    if not least <= number <= most:
+        raise BadRecord(f"ce_{name} {value[:40]!r} is not between {least} and {most}")
+    return number
 
 
 def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
+    if value is None:
+        return None
+    if len(value) > LONGEST_NAME:
+        raise BadRecord(f"an attribute of {len(value)} bytes; the longest has {LONGEST_NAME}")
+    return value.decode()
 
 
 def attributes(headers: Headers) -> dict[str, bytes]:
@@ -184,18 +216,25 @@ def _shape(names: tuple[str, ...]) -> _Shape:
 @lru_cache(maxsize=1024)
 def _reading(
     specversion: bytes | None, wire: bytes | None, content_type: bytes | None
-) -> tuple[str, Validate | None, tuple[int, int]]:
-    """Short name, what makes the data from JSON (None for PCM), and the format of PCM: all that the records of a type have in common."""
+) -> tuple[str, Validate | None, tuple[int, int], Bounds]:
+    """Short name, what makes the data from JSON (None for PCM), the format of PCM, bounds: what the records of a type have in common."""
     if wire is None:
         raise BadRecord("no header ce_type: not a CloudEvents record in binary mode")
     if specversion != b"1.0":
         raise BadRecord(f"ce_specversion is {specversion!r}, not 1.0")
     name, validate = _reader_of(wire)
+    bounds = _bounds(name)
     if validate is None:
-        return name, None, _pcm_format(content_type or b"")
+        rate, channels = _pcm_format(content_type or b"")
+        # Of media perception says more; of speech this is all that is ever checked.
+        if name not in MEDIA_TYPES and (rate < MIN_PCM_RATE or channels > 2):
+            raise BadRecord(
+                f"{name}: {rate} Hz, {channels} channels; at least {MIN_PCM_RATE} Hz and at most 2 channels can be used"
+            )
+        return name, None, (rate, channels), bounds
     if not (content_type or JSON_TYPE).startswith(JSON_TYPE):
         raise BadRecord(f"content-type {content_type!r} where application/json is needed")
-    return name, validate, (0, 0)
+    return name, validate, (0, 0), bounds
 
 
 def decode(record: StoredRecord | Record) -> Event:
@@ -219,9 +258,11 @@ def decode_parts(
     """
     if not key:
         raise BadRecord("the record has no key; the key is the session id")
+    if len(key) > LONGEST_NAME:
+        raise BadRecord(f"a session id of {len(key)} characters; the longest has {LONGEST_NAME}")
     specversion, type_, content_type, id_, source, mediatime, others = _shape(names)
     values.append(None)
-    name, validate, (rate, channels) = _reading(
+    name, validate, (rate, channels), (earliest, latest, longest) = _reading(
         values[specversion], values[type_], values[content_type]
     )
     try:
@@ -230,10 +271,14 @@ def decode_parts(
             raise BadRecord("ce_id and ce_source are needed")
         data: Any
         if validate is None:
+            if len(value) % (2 * channels) and name not in MEDIA_TYPES:
+                raise BadRecord(f"{name}: {len(value)} bytes are no whole samples")
             data = Pcm(rate, channels, value)
         else:
+            if len(value) > longest:
+                raise BadRecord(f"{name}: {len(value)} bytes; a device may write {longest}")
             data = validate(orjson.loads(value or b"{}"))
-        time = _integer("mediatime", values[mediatime])
+        time = _integer("mediatime", values[mediatime], earliest, latest)
         if others is None:
             return Event(name, key, event_id, event_source, data, time)
         cause, correlation, sequence, traceparent, dataref = others
@@ -246,7 +291,7 @@ def decode_parts(
             time,
             _text(values[cause]),
             _text(values[correlation]),
-            _integer("sequence", values[sequence]),
+            _integer("sequence", values[sequence], -LARGEST, LARGEST),
             _text(values[traceparent]),
             _text(values[dataref]),
         )
@@ -275,11 +320,17 @@ def decode_plain(wire: bytes, session: str, headers: dict[str, str], data: Any) 
         )
         if not plain or get("content-type", "application/json") != "application/json":
             return None
+        if MODELS[name].WRITER is Writer.DEVICE or max(map(len, headers.values())) > 80:
+            return None  # what has bounds is for `decode`
         mediatime = get("ce_mediatime")
+        if mediatime is not None and abs(int(mediatime)) > LARGEST:
+            return None
         if len(headers) == _LEAST and mediatime is not None and "content-type" in headers:
             # As most are: windows.
             return Event(name, session, id_, source, validate(data), int(mediatime))  # type: ignore[arg-type,misc]
         sequence = get("ce_sequence")
+        if sequence is not None and abs(int(sequence)) > LARGEST:
+            return None
         return Event(
             name,
             session,

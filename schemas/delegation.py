@@ -5,11 +5,11 @@ output, an intent rule that matched a turn (`policy.work.intents`), or a structu
 ends where it was opened: nothing later than `cutoff_us` belongs to the request.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Data, Kind, Writer, event
+from schemas.base import AnyJson, Data, Kind, Writer, event
 
 Route = Literal["auto", "general", "skill", "direct"]
 """`general`: an agent with tools; `skill`: one registered function; `direct`: answered from the evidence alone; `auto`: the
@@ -31,7 +31,7 @@ class Fitting(Data):
 
     rule: str
     skill: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
 
 
 @event("delegate.opened", Kind.DECISION, Writer.CONVERSATION)
@@ -54,7 +54,7 @@ class DelegateCaptured(Data):
     cutoff_us: int
     route: Route = "auto"
     skill: str | None = None
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
     rule: str | None = None
     """The intent rule that matched."""
     turn: str | None = None

@@ -4,7 +4,9 @@
 it, the media time of the first sample. Its channel is the envelope's correlation id (default: the session's channel).
 """
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from schemas.base import Data, Kind, Writer, event
 from schemas.envelope import Pcm
@@ -50,6 +52,6 @@ class PlaybackAck(Data):
     """How much of a response the user's loudspeaker has really played, cumulatively."""
 
     response: str
-    played_us: int
+    played_us: Annotated[int, Field(ge=0)]
     state: Literal["playing", "paused", "drained", "cut"]
     """`drained`: all that had arrived is played; `cut`: stopped for good."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from schemas.base import Micros
+from schemas.base import LARGEST, Micros
 from schemas.errors import BadInput
 from schemas.policy_work import WorkPolicy
 
@@ -167,7 +167,7 @@ class ResponsePolicy(Section):
     """Longest answer."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """0: the likeliest token each time."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """For temperatures above 0."""
     history_turns: Annotated[int, Field(ge=0, le=200)] = 4
     """Turns of both sides that the model is reminded of."""

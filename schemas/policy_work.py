@@ -6,11 +6,11 @@ up to four words up to the sentence's end, `{name:digits}` a number in digits or
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from schemas.base import Micros
+from schemas.base import AnyJson, Micros
 from schemas.errors import BadInput
 from schemas.templates import Template, parse_template
 
@@ -29,7 +29,10 @@ def _templates(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 def _from_text(value: object) -> object:
     """A list may be written as JSON, as on a command line."""
-    return json.loads(value) if isinstance(value, str) else value
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except RecursionError:
+        raise ValueError("too many levels of lists and objects") from None
 
 
 FromText = BeforeValidator(_from_text)
@@ -49,7 +52,7 @@ class IntentRule(BaseModel):
     """What the user may say."""
     corrections: Phrases = ()
     """What may follow a correcting "no," or "I mean" to change an argument: `[to|in] {city}`."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
     """Arguments beside those that the pattern takes from the words."""
     say: str = ""
     """Its own holding sentence."""

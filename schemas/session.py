@@ -1,10 +1,10 @@
 """A session's life: who opened it, the policy in force, and how it ends."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Data, Kind, Writer, event
+from schemas.base import AnyJson, Data, Kind, Writer, event
 from schemas.policy import Pacing, Policy
 
 Playback = Literal["acknowledged", "assumed"]
@@ -21,7 +21,7 @@ class SessionOpened(Data):
     pacing: Pacing = "live"
     playback: Playback = "assumed"
     language: str = "en"
-    policy: dict[str, Any] = Field(default_factory=dict)
+    policy: AnyJson = Field(default_factory=dict)
     """Wishes by dotted key, e.g. `{"turn.hold_max": "2s"}`."""
 
 
@@ -44,7 +44,7 @@ class SessionConfigured(Data):
 class SessionUpdated(Data):
     """A change of policy from here on, by dotted key."""
 
-    policy: dict[str, Any]
+    policy: AnyJson
     reason: str = ""
     """Why, for whoever reads the log: e.g. which session and point a continued one goes on from."""
 

@@ -25,11 +25,11 @@ The first terminal event in causal order counts; a later one is late and changes
 is the work's honest end (it had been done) and is not told. The outcomes of one attempt carry it in `attempt`.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from schemas.base import Data, Kind, Writer, event
+from schemas.base import AnyJson, Data, Kind, Writer, event
 from schemas.delegation import Evidence, Fitting, Route
 from schemas.transcription import FailureReason
 
@@ -43,7 +43,7 @@ class WorkRequested(Data):
     query: str = ""
     route: Route = "auto"
     skill: str | None = None
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
     continues: str | None = None
 
 
@@ -64,7 +64,7 @@ class WorkQueued(Data):
     route: Route
     query: str
     skill: str | None = None
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     cutoff_us: int = 0
     earlier: str = ""
@@ -97,7 +97,7 @@ class WorkCalled(Data):
 
     work: str
     tool: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: AnyJson = Field(default_factory=dict)
     ok: bool
     result: str = ""
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from schemas.base import LARGEST, LONGEST_US
 from schemas.envelope import Event, Pcm
 from schemas.policy import Policy
 from schemas.registry import MODELS, PCM_TYPES
 
-LARGEST = 2**53
 # A lone surrogate is no text that UTF-8 can carry.
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 POLICIES = st.sampled_from(
@@ -42,8 +42,8 @@ def events(name: str) -> st.SearchStrategy[Event]:
         NAME,
         NAME,
         NAME,
-        pcm() if name in PCM_TYPES else data(MODELS[name]),
-        st.none() | st.integers(0, LARGEST),
+        pcm(name) if name in PCM_TYPES else data(MODELS[name]),
+        st.none() | st.integers(0, LONGEST_US if MODELS[name].WRITER == "device" else LARGEST),
         st.none() | NAME,
         st.none() | NAME,
         st.none() | st.integers(0, LARGEST),
@@ -52,7 +52,10 @@ def events(name: str) -> st.SearchStrategy[Event]:
     )
 
 
-def pcm() -> st.SearchStrategy[Pcm]:
+def pcm(name: str) -> st.SearchStrategy[Pcm]:
+    if name == "response.speech":
+        samples = st.binary(max_size=16).map(lambda quarter: 4 * quarter)
+        return st.builds(Pcm, st.integers(4_000, 192_000), st.integers(1, 2), samples)
     return st.builds(Pcm, st.integers(1, 192_000), st.integers(1, 8), st.binary(max_size=64))
 
 
