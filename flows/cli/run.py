@@ -123,7 +123,9 @@ def run(
 
 def harness_arguments(skills: str, harness: str) -> dict[str, list[str]]:
     """What the flows' processes are told of the Harness; checked here, so that a mistake is one line at once."""
-    harness_config(skills, harness)
+    from infra.harness.skills import SkillSet
+
+    SkillSet(harness_config(skills, harness).skills)
     given = ["--skills", skills, "--harness", harness]
     return {"harness": given, "perception": given}
 

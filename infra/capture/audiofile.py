@@ -11,14 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
+from schemas.cloudevents import MAX_PCM_RATE, MIN_PCM_RATE
 from schemas.envelope import Pcm
 from schemas.errors import BadInput
 
 OPEN_END = 0x7FFF_0000
 """A wav's length from here on means that its writer could not know it (a pipe)."""
 _SHORTER = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
+PIECE = 1024
+"""Samples that are read at once."""
 _LARGEST_PAGE = 27 + 255 + 255 * 255
 
 
@@ -26,7 +31,7 @@ class AudioFile:
     """An open file. `rate` in Hz, `channels` 1 or 2, `samples` per channel as the file says.
 
     Raises:
-        BadInput: it is not there, no audio, empty, or has more than two channels.
+        BadInput: it is not there, no audio, empty, has more than two channels, or a rate that nobody can use.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,6 +57,11 @@ class AudioFile:
         if self.channels > 2:
             self._file.close()
             raise BadInput(f"{path}: {self.channels} channels; mix it down to one or two first")
+        if not MIN_PCM_RATE <= self.rate <= MAX_PCM_RATE:
+            self._file.close()
+            raise BadInput(
+                f"{path}: {self.rate} samples a second; from {MIN_PCM_RATE} to {MAX_PCM_RATE} can be used"
+            )
         if self.samples == 0:
             self._file.close()
             raise BadInput(f"{path}: there is no audio in it")
@@ -72,13 +82,12 @@ class AudioFile:
             until = round(index * chunk_ms * self.rate / 1000) if chunk_ms else self.samples
             if until <= done:
                 continue  # less than a sample
-            try:
-                block = self._file.read(until - done, dtype="int16", always_2d=True)
-            except soundfile.LibsndfileError as error:
-                raise self._cut(done, error.error_string) from None
+            block, damage = self._read(until - done)
             if len(block):
                 done += len(block)
                 yield Pcm(self.rate, self.channels, block.tobytes())
+            if damage is not None:
+                raise self._cut(done, damage)
             if len(block) == 0 or done >= self.samples:
                 break
         if done < self.samples:
@@ -86,6 +95,21 @@ class AudioFile:
         missing = self._missing()
         if missing is not None:
             raise self._cut(done, missing)
+
+    def _read(self, wanted: int) -> tuple[NDArray[np.int16], str | None]:
+        """That many samples, fewer at the end or before damage; and the damage. In pieces: libsndfile gives nothing of a damaged one."""
+        pieces, had, damage = [np.empty((0, self.channels), np.int16)], 0, None
+        while had < wanted:
+            try:
+                piece = self._file.read(min(PIECE, wanted - had), dtype="int16", always_2d=True)
+            except soundfile.LibsndfileError as error:
+                damage = error.error_string
+                break
+            if len(piece) == 0:
+                break
+            pieces.append(piece)
+            had += len(piece)
+        return np.concatenate(pieces), damage
 
     def _missing(self) -> str | None:
         """What is not there of a file of which libsndfile has read all."""
@@ -99,9 +123,10 @@ class AudioFile:
 
     def _cut(self, done: int, why: str) -> BadInput:
         of = f" of {self.samples / self.rate:.2f}" if done < self.samples else ""
+        used = "what came before was used" if done else "nothing of it could be used"
         return BadInput(
             f"{self.path}: damaged or truncated after {done / self.rate:.2f}{of} s "
-            f"({why.strip().rstrip('.')}); what came before was used"
+            f"({why.strip().rstrip('.')}); {used}"
         )
 
     def __enter__(self) -> Self:

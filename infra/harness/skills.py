@@ -14,6 +14,7 @@ and run again after a crash. Skills are found in modules by name and under the e
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -163,10 +164,32 @@ def _import(name: str) -> ModuleType:
     """A module by name (also from the current folder) or by the path of its file."""
     folder = Path.cwd()
     if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise BadInput(f"skills file {name}: no such file")
         folder, name = Path(name).resolve().parent, Path(name).stem
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise BadInput(f"the skills module {name} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        what = " ".join(str(error).split())
+        if not isinstance(error, (BadInput, ImportError)):
+            what = f"{type(error).__name__}: {what}"
+        raise BadInput(
+            f"the skills module {name} cannot be imported: {_where(error)}{what}"
+        ) from error
+
+
+def _where(error: BaseException) -> str:
+    """The line of the module, or of what lies beside it, that went wrong."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}: "
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith("<") and f.filename not in (__file__, importlib.__file__)
+    ]
+    folder = Path(frames[0].filename).parent if frames else Path()
+    own = [f for f in frames if Path(f.filename).is_relative_to(folder)]
+    own = [f for f in own if "site-packages" not in f.filename] or own
+    return f"{own[-1].filename}:{own[-1].lineno}: " if own else ""

@@ -83,8 +83,14 @@ def test_a_truncated_file_gives_what_can_be_read_and_then_the_line(
     assert "\n" not in str(line.value)
     read, whole = b"".join(c.pcm for c in got), soundfile.read(path, dtype="int16")[0]
     assert 2.5 < len(read) / 32_000 < 7.5
+    with AudioFile(cut) as audio:
+        chunks = audio.chunks(0)
+        one = next(chunks)
+        with pytest.raises(BadInput, match="what came before was used"):
+            next(chunks)
+    assert len(one.pcm) >= len(read)
     if ending != "mp3":  # the last frames of a cut mp3 are what the decoder makes of them
-        assert read == whole.tobytes()[: len(read)]
+        assert read == whole.tobytes()[: len(read)] == one.pcm[: len(read)]
 
 
 def test_a_wav_from_a_pipe_promises_nothing(folder: Path) -> None:
@@ -113,6 +119,10 @@ def test_chunks_shorter_than_a_sample_are_a_sample(folder: Path) -> None:
         ("empty.wav", b"", "not a readable audio file"),
         ("header.wav", None, "no audio in it"),
         ("six.wav", None, "6 channels"),
+        ("1.wav", None, "1 samples a second; from 4000 to 384000 can be used"),
+        ("3999.wav", None, "3999 samples a second"),
+        ("384001.wav", None, "384001 samples a second"),
+        ("2000000.wav", None, "2000000 samples a second"),
     ],
 )
 def test_what_is_no_audio_is_one_clear_line(
@@ -123,6 +133,8 @@ def test_what_is_no_audio_is_one_clear_line(
         path.write_bytes(content)
     elif name == "header.wav":
         soundfile.write(path, np.zeros((0, 1), np.int16), 16000)
+    elif path.stem.isdecimal():
+        soundfile.write(path, np.zeros(100, np.int16), int(path.stem))
     else:
         soundfile.write(path, tone(0.1, 16000, 6), 16000)
     with pytest.raises(SystemExit) as stopped:
