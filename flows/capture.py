@@ -7,8 +7,9 @@ as fast as possible (`asap`), its clock is the media time that the fold has appl
 the device gives it with that very time, and the fold goes on. After the file the microphone goes on in silence until nothing is open and
 `tail` has passed; in an asap session all of that is counted in applied media time, so that its end does not depend on the machine.
 
-A device that starts on a session that is open joins it: its media goes on behind what the device before has sent. Whatever ends the
-device, it tries to close its session; one that was killed leaves that to a successor, or to `session.abandoned_after`.
+A device that starts on a session that is open joins it and takes the place of the one before (`flows.succession`): its media goes on
+behind what that one has sent, and that one, if it is still there, leaves. Whatever else ends the device, it tries to close its session;
+one that was killed leaves that to a successor, or to `session.abandoned_after`.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.succession import Succession, media_end_us
 from infra.capture.audiofile import AudioFile
 from infra.capture.loudspeaker import Loudspeaker
 from infra.capture.room import Echo, Room
@@ -24,7 +26,7 @@ from infra.timeline.port import Place, Timeline
 from operators.fold import Applied, SessionFold
 from operators.lifecycle import Lifecycle
 from operators.playout import Ack
-from schemas.base import WINDOW_US, Data
+from schemas.base import Data
 from schemas.cloudevents import decode, encode
 from schemas.envelope import Event, Pcm
 from schemas.errors import BadInput, BadRecord, TimelineUnavailable, VenusError
@@ -99,6 +101,7 @@ class Device:
         self._loudspeaker = Loudspeaker(self._room)
         # New at every start, so that the numbers of a restarted device are not taken for repeats (law 4).
         self._source = f"capture/{wall_us():x}"
+        self._succession = Succession(self._source)
         self._sequence = {Lane.TIMELINE: 0, Lane.MEDIA: 0}
         self._sent = 0
         """Samples per channel that have been sent."""
@@ -155,7 +158,7 @@ class Device:
         options = self.options
         joins = self.fold.opened is not None
         if joins:
-            self._offset = self._media_end_us()
+            self._offset = media_end_us(self.timeline, self.session, self.fold.now)
             self._observe(DeviceJoined(device="file", playback=options.playback), self._offset)
         else:
             opened = SessionOpened(
@@ -178,19 +181,10 @@ class Device:
         if joins and options.pacing == "live":
             self._loudspeaker.take_over(self._clock)
 
-    def _media_end_us(self) -> int:
-        """Where the session's media ends, whoever sent it: with its last window padded, and the ticks since."""
-        end = self.fold.now
-        partition = self.timeline.partition_of(self.session)
-        for record in self.timeline.scan(Lane.MEDIA, partition, 0, self.session):
-            with contextlib.suppress(BadRecord):
-                event = decode(record)
-                if isinstance(event.data, Pcm):
-                    end = max(end, (event.mediatime or 0) + event.data.duration_us)
-        return end + WINDOW_US
-
     def _abandon(self) -> None:
         """Close the session if the timeline still takes it, whatever went wrong."""
+        if self._succession.replaced:
+            return  # it is the other's to close
         if self._said is not None and self._open.closed_at is None and not self._closed:
             with contextlib.suppress(VenusError):
                 self._close()
@@ -311,6 +305,12 @@ class Device:
             event = decode(record)
         except BadRecord:
             return
+        self._succession.follow(event)
+        if self._succession.replaced and not self._closed:
+            raise VenusError(
+                f"another device has taken over session {self.session!r} at {self.sent_us / S:.1f} s; "
+                "this one has left it (a session of its own needs another --session)"
+            )
         for applied in self.fold.feed(event):
             if applied.fate == "applied":
                 for seen in (applied.input, *applied.decisions):

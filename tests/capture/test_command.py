@@ -72,3 +72,26 @@ def test_ctrl_c_closes_the_session_of_a_running_device(tmp_path: Path) -> None:
         types = [e.type for e in logged(timeline, "s")]
         assert device.returncode == 0 and said == b"s\n"
         assert types.count("session.closed") == types.count("session.ended") == 1
+
+
+def test_a_device_whose_session_another_takes_over_fails_with_a_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    long, short = quiet_file(tmp_path / "a.wav", 60), quiet_file(tmp_path / "b.wav", 0.3)
+    command = [sys.executable, "-m", "flows", "capture", "--timeline", url, "--session", "s"]
+    with timeline_at(url) as timeline, Runtime(timeline):
+        first = subprocess.Popen(
+            [*command, str(long), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            for _ in range(200):
+                if "perception.window" in [e.type for e in logged(timeline, "s")]:
+                    break
+                with pytest.raises(subprocess.TimeoutExpired):
+                    first.wait(0.1)
+            code = run(str(short), "--timeline", url, "--session", "s", "--tail", "1", "--quiet")
+            _, said = first.communicate(timeout=30)
+        finally:
+            first.kill()
+        assert code == 0 and first.returncode == 1
+        assert said.startswith(b"venus: another device has taken over session 's' at ")
+        assert said.count(b"\n") == 1

@@ -207,6 +207,32 @@ def test_a_restarted_device_joins_its_session_and_goes_on(
             assert then >= at + us, "the new device's media lies in the old one's"
 
 
+@pytest.mark.parametrize("speed", [None, 10.0])
+def test_a_device_that_is_replaced_leaves_and_says_so(tmp_path: Path, speed: float | None) -> None:
+    path = recording(tmp_path / "a.wav", ((0.5, False), (60.0, True)))
+    second = recording(tmp_path / "b.wav", ((0.5, False),))
+    with open_timeline("memory://") as timeline, Runtime(timeline, speed=speed or 1.0):
+        started = threading.Event()
+        other = threading.Thread(target=play, args=(timeline, second), kwargs={"speed": speed})
+
+        def join(applied: Applied) -> None:
+            if applied.input.type == "perception.window" and not started.is_set():
+                started.set()
+                other.start()
+
+        with pytest.raises(
+            VenusError, match=r"another device has taken over session 's' at \d"
+        ) as e:
+            play(timeline, path, speed=speed, on_applied=join)
+        assert not isinstance(e.value, BadInput) and "\n" not in str(e.value)
+        other.join(30)
+        assert not other.is_alive()
+        (closed,) = of(timeline, "session.closed")
+        (joined,) = of(timeline, "device.joined")
+        assert closed.source == joined.source, "the one that left has closed the other's session"
+        assert len(of(timeline, "session.ended")) == 1
+
+
 def test_a_session_that_is_over_or_paced_otherwise_is_refused(tmp_path: Path) -> None:
     path = recording(tmp_path / "a.wav", ((0.3, False),))
     with open_timeline("memory://") as timeline, Runtime(timeline):
