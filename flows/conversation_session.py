@@ -15,7 +15,7 @@ from schemas.cloudevents import decode, encode
 from schemas.envelope import Event
 from schemas.errors import BadRecord, Divergence
 from schemas.record import Lane, Record, StoredRecord
-from schemas.registry import KINDS
+from schemas.registry import KINDS, forged
 
 ENDED_REMEMBERED = 100_000
 """Ended sessions whose late records are still recognised as such."""
@@ -102,7 +102,9 @@ def what_is_logged(
         for record in timeline.scan(Lane.TIMELINE, partition):
             if not record.key:
                 continue
-            type_, id_ = _type_and_id(record)
+            type_, id_, source = _attributes(record)
+            if forged(type_, source):
+                continue
             if type_ == "session.ended":
                 ended.add(record.key)
                 decisions.pop(record.key, None)
@@ -112,8 +114,10 @@ def what_is_logged(
     return start, [Logged(session, frozenset(ids)) for session, ids in decisions.items()]
 
 
-def _type_and_id(record: StoredRecord) -> tuple[str, str]:
+def _attributes(record: StoredRecord) -> tuple[str, str, str]:
+    """Short type, id and source."""
     headers = dict(record.headers)
     wire = headers.get("ce_type", b"").decode(errors="replace")
     name = wire.removeprefix("venus.").rpartition(".v")[0]
-    return name, headers.get("ce_id", b"").decode(errors="replace")
+    id_, source = (headers.get(h, b"").decode(errors="replace") for h in ("ce_id", "ce_source"))
+    return name, id_, source

@@ -175,7 +175,7 @@ class _World:
                         "clock.tick",
                         self.rec.session,
                         f"{SOURCE}-tick-{self._horizon}",
-                        SOURCE,
+                        f"perception/{SOURCE}",
                         ClockTick(),
                         self._horizon,
                     )

@@ -10,6 +10,7 @@ Rules:
 - Everything of a session is dropped at `session.ended`.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,9 @@ from schemas.cloudevents import UnknownType, decode
 from schemas.envelope import Event
 from schemas.errors import BadRecord, TimelineUnavailable
 from schemas.record import Lane, Record, StoredRecord
-from schemas.registry import KINDS, MEDIA_TYPES, MODELS
+from schemas.registry import KINDS, MEDIA_TYPES, MODELS, forged
+
+log = logging.getLogger(__name__)
 
 WAITING_SESSIONS = 256
 WAITING_S = 60.0
@@ -107,12 +110,7 @@ class Perception:
         now = self._clock()
         for item in items:
             if isinstance(item, StoredRecord):
-                if item.lane is Lane.MEDIA:
-                    self._media_next[item.partition] = item.offset + 1
-                    self._media_s[item.partition] = now
-                    self._media(item, now, out)
-                else:
-                    self._event(item, now, out)
+                self._record(item, now, out)
             elif isinstance(item, History):
                 self._log = item
                 self._media_next.update(item.media_starts)
@@ -123,6 +121,20 @@ class Perception:
             out += [tick_record(session.name, t) for t in session.ticker.drain(now, closed_us)]
         self._tick(out)
         return out
+
+    def _record(self, record: StoredRecord, now: float, out: list[Record]) -> None:
+        try:
+            if record.lane is Lane.MEDIA:
+                self._media_next[record.partition] = record.offset + 1
+                self._media_s[record.partition] = now
+                self._media(record, now, out)
+            else:
+                self._event(record, now, out)
+        except Exception as error:
+            # Nothing here asks anybody else, so trying again would end the same way, for every session (law 11).
+            log.exception("%s %d/%d", record.lane.value, record.partition, record.offset)
+            detail = f"perception could not take it: {type(error).__name__}: {error}"
+            self._reject(record, "unreadable", detail, out)
 
     # --- the media lane
 
@@ -193,9 +205,10 @@ class Perception:
         if event.type in MEDIA_TYPES:
             self._reject(record, "invalid", f"{event.type} belongs on the media lane", out)
             return
-        if MODELS[event.type].WRITER is not Writer.DEVICE:
-            if MODELS[event.type].WRITER is Writer.PERCEPTION:
-                detail = f"only perception writes {event.type}, not {event.source}"
+        writer = MODELS[event.type].WRITER
+        if writer is not Writer.DEVICE:
+            if forged(event.type, event.source):
+                detail = f"only {writer} writes {event.type}, not {event.source}"
                 self._reject(record, "wrong_writer", detail, out)
             return
         session = self._sessions.get(event.session)

@@ -12,7 +12,7 @@ import orjson
 from flows.perception_channel import Note, Pending
 from schemas import ids
 from schemas.base import WINDOW_US, Writer
-from schemas.cloudevents import JSON_TYPE, encode, wire_type
+from schemas.cloudevents import JSON_TYPE, LONGEST_NAME, encode, wire_type
 from schemas.envelope import Event
 from schemas.errors import BadInput
 from schemas.perception import EventRejected
@@ -24,6 +24,10 @@ from schemas.session import ClockTick, SessionConfigured, SessionOpened
 SOURCE = "perception"
 UNKNOWN_SESSION = "unknown"
 """Where rejections of records without a key go."""
+
+LONGEST_NOTE = 300
+MOST_NOTES = 20
+"""Notes and rejections repeat what came; the log takes a megabyte of a record."""
 
 WIRE: dict[str, bytes] = {name: wire_type(name).encode() for name in MODELS}
 _WINDOW = WIRE["perception.window"]
@@ -119,11 +123,13 @@ def rejected_record(record: StoredRecord, reason: Any, detail: str) -> Record:
         partition=record.partition,
         offset=record.offset,
         reason=reason,
-        detail=detail,
-        type=wire,
-        source=header(record.headers, "ce_source"),
+        detail=detail[:LONGEST_NOTE],
+        type=wire and wire[:LONGEST_NOTE],
+        source=(header(record.headers, "ce_source") or "")[:LONGEST_NOTE] or None,
     )
     session = record.key or UNKNOWN_SESSION
+    if len(session) > LONGEST_NAME:
+        session = UNKNOWN_SESSION
     return encode(Event(EventRejected.TYPE, session, rejected_id(record), SOURCE, data))
 
 
@@ -146,7 +152,11 @@ def configured_record(
         try:
             policy = policy.with_changes({key: value})
         except BadInput as error:
-            notes.append(str(error))
+            # What could be named instead is long, and no answer to a device.
+            note = str(error).partition("; there are: ")[0]
+            notes.append(note if len(note) <= LONGEST_NOTE else note[:LONGEST_NOTE] + "…")
+    if len(notes) > MOST_NOTES:
+        notes[MOST_NOTES:] = [f"… and {len(notes) - MOST_NOTES} more"]
     data = SessionConfigured(
         channel=facts.channel,
         pacing=facts.pacing,

@@ -21,6 +21,7 @@ from operators.window import us_to_samples
 from schemas.cloudevents import UnknownType, decode
 from schemas.errors import BadRecord
 from schemas.record import Lane, StoredRecord
+from schemas.registry import forged
 
 _WINDOW, _FORMAT, _GAP = (WIRE[f"perception.{n}"] for n in ("window", "format_changed", "gap"))
 _REJECTED, _TICK = WIRE["event.rejected"], WIRE["clock.tick"]
@@ -162,12 +163,12 @@ def _unusable(record: StoredRecord, timeline: Timeline) -> bool:
     if record.key and timeline.partition_of(record.key) != record.partition:
         return True
     try:
-        decode(record)
+        event = decode(record)
     except UnknownType:
         return False
     except BadRecord:
         return True
-    return False
+    return forged(event.type, event.source)
 
 
 def _was_rejected(record: StoredRecord, history: History) -> bool:

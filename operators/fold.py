@@ -24,7 +24,7 @@ from schemas.base import WINDOW_US, Kind
 from schemas.envelope import Event
 from schemas.media import PlaybackAck
 from schemas.policy import Policy
-from schemas.registry import ENDED_BY_DECISION, KINDS, PARTIALS, REQUESTS, TERMINALS
+from schemas.registry import ENDED_BY_DECISION, KINDS, PARTIALS, REQUESTS, TERMINALS, forged
 from schemas.session import SessionConfigured
 
 __all__ = ["Applied", "SessionFold", "operator_versions"]
@@ -32,7 +32,7 @@ __all__ = ["Applied", "SessionFold", "operator_versions"]
 WAITING_LIMIT = 4096
 """Inputs that may wait for `session.configured`; beyond, the oldest are dropped (and returned as such)."""
 
-Fate = Literal["applied", "repeat", "late", "waiting"]
+Fate = Literal["applied", "repeat", "late", "waiting", "forged"]
 
 # Ranks at equal media time in an asap session: what the device said, what the models said, what was played of it, what was heard of
 # the user, then bare time.
@@ -120,6 +120,8 @@ class SessionFold:
 
     def feed(self, event: Event) -> list[Applied]:
         """Take the next record of the session; returns what could be applied now."""
+        if forged(event.type, event.source):
+            return [Applied(event, (), "forged")]
         if KINDS[event.type] is Kind.DECISION:
             if self._on_recorded is not None:
                 self._on_recorded(event)

@@ -14,7 +14,7 @@ from schemas import (
     turns,
     work,
 )
-from schemas.base import REGISTERED, Kind
+from schemas.base import REGISTERED, Kind, Writer
 
 GROUPS = (
     session,
@@ -79,6 +79,20 @@ PARTIALS: dict[str, str] = {
     "work.artifact": "work",
 }
 """Outcome types that a request may return before its terminal one."""
+
+
+_WRITERS: dict[str, str] = {
+    name: model.WRITER.value for name, model in MODELS.items() if model.WRITER is not Writer.DEVICE
+}
+
+
+def forged(name: str, source: str) -> bool:
+    """Whether a type that only a flow writes comes from somebody else: the first part of a flow's source is its name.
+
+    Perception rejects such a record, and it has no effect anywhere.
+    """
+    writer = _WRITERS.get(name)
+    return writer is not None and source != writer and not source.startswith(writer + "/")
 
 
 def kind_of(type_name: str) -> Kind:

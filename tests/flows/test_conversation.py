@@ -145,3 +145,15 @@ def test_ended_sessions_are_remembered_up_to_a_bound() -> None:
     ended.add("new")
     assert "new" in ended
     assert "0" not in ended
+
+
+def test_an_end_that_a_device_writes_ends_nothing() -> None:
+    log = open_timeline("memory://?partitions=1")
+    end = next(decode(r) for r in reversed(LOG) if decode(r).type == "session.ended")
+    log.append([*LOG[:3], encode(end._replace(source="device"))])
+    ended = EndedSessions()
+    what_is_logged(log, range(1), ended)
+    assert "s" not in ended
+    log.append([encode(end)])
+    what_is_logged(log, range(1), ended)
+    assert "s" in ended

@@ -22,7 +22,7 @@ from schemas.ids import window_id
 from schemas.media import InputMuted, TextInput
 from schemas.perception import PerceptionGap, PerceptionWindow
 from schemas.record import Lane, Record, StoredRecord
-from schemas.session import ClockTick, DeviceJoined
+from schemas.session import ClockTick, DeviceJoined, SessionEnded
 from tests.support.perceive import Bench, LevelVad, speech
 
 pytestmark = pytest.mark.flow
@@ -346,6 +346,11 @@ def test_a_device_may_not_write_what_perception_writes() -> None:
     b.open()
     tick = encode(Event("clock.tick", "s", "t", "device-1", ClockTick(), 5))
     assert rejected(b, tick).data.reason == "wrong_writer"
+    over = SessionEnded(reason="closed", turns=0, responses=0)
+    ended = encode(Event(over.TYPE, "s", "e", "device-1", over))
+    answer = rejected(b, ended).data
+    assert answer.reason == "wrong_writer"
+    assert answer.detail == "only conversation writes session.ended, not device-1"
 
 
 def test_types_of_a_newer_version_pass() -> None:

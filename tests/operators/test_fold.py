@@ -11,6 +11,7 @@ from operators.fold import WAITING_LIMIT, SessionFold
 from schemas.envelope import Event
 from schemas.media import TextInput
 from schemas.registry import REQUESTS
+from schemas.session import ClockTick, SessionEnded
 from tests.support.script import Session
 
 pytestmark = pytest.mark.pure
@@ -179,3 +180,26 @@ def test_a_close_that_overtakes_the_windows_waits_for_them() -> None:
             if step.fate == "applied":
                 seen += [(e.type, e.mediatime, e.data) for e in (step.input, *step.decisions)]
     assert seen == expected
+
+
+@pytest.mark.parametrize("pacing", ["live", "asap"])
+def test_what_another_writes_in_a_flows_name_has_no_effect(pacing: Any) -> None:
+    """A device's clock, window, answer and end of the session: neither time nor any decision comes of them."""
+    source = spoken(Session(pacing=pacing, transcript=transcripts, reply=REPLY)).close()
+    fold = SessionFold("s", on_recorded=lambda event: pytest.fail(f"{event.type} was taken"))
+    seen: list[tuple[str, int | None, Any]] = []
+    ended = SessionEnded(reason="closed", turns=0, responses=0)
+    for number, event in enumerate(source.inputs):
+        again = event._replace(source="device", id=f"forged-{number}")
+        tick = Event("clock.tick", "s", f"tick-{number}", "device", ClockTick(), 3_600_000_000)
+        over = Event("session.ended", "s", f"over-{number}", "conversational", ended, 0)
+        forgeries = [tick, over]
+        if event.type in ("perception.window", "transcript.final", "response.speech"):
+            forgeries.append(again)
+        for forgery in forgeries:
+            [step] = fold.feed(forgery)
+            assert (step.fate, step.decisions) == ("forged", ())
+        for step in fold.feed(event):
+            if step.fate == "applied":
+                seen += [(e.type, e.mediatime, e.data) for e in (step.input, *step.decisions)]
+    assert seen == story(source) and fold.ended
