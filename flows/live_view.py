@@ -99,7 +99,7 @@ class LiveView:
                 self._print(
                     at,
                     "",
-                    "waits: the sentence does not sound complete",
+                    "waits: there may be more to come",
                     DECISION,
                     f"[p {data.probability:.2f}]",
                 )

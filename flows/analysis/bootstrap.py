@@ -54,10 +54,10 @@ def _interval(values: Floats, owner: NDArray[np.int64]) -> tuple[float, float]:
     for i in range(RESAMPLES):
         drawn = np.bincount(random.integers(0, units, units), minlength=units)
         weight = np.cumsum(drawn[owners])
-        # A resample may draw only sessions without observations of weight; then the last value stands in.
-        medians[i] = ordered[
-            min(len(ordered) - 1, int(np.searchsorted(weight, (weight[-1] + 1) / 2)))
-        ]
+        # The middle one, or the mean of the two in the middle, as in the median itself. A resample may draw only sessions without
+        # observations; then the last value stands in.
+        middle = np.searchsorted(weight, ((weight[-1] + 1) // 2, weight[-1] // 2 + 1))
+        medians[i] = ordered[np.minimum(middle, len(ordered) - 1)].mean()
     edge = (1 - LEVEL) / 2 * 100
     low, high = np.percentile(medians, (edge, 100 - edge))
     return float(low), float(high)

@@ -3,6 +3,7 @@
 import os
 from math import isnan
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -172,7 +173,7 @@ def _each(sessions: list[Any]) -> Table:
         ]
         for name in names:
             values = sorted(one.samples.get(name, []))
-            cells.append(f"{values[len(values) // 2]:.2f} s" if values else "")
+            cells.append(f"{median(values):.2f} s" if values else "")
         table.add_row(Text(one.name), *cells)
     return table
 

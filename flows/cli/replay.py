@@ -49,7 +49,7 @@ def replay(
     rerun: Annotated[
         str | None,
         typer.Option(
-            metavar="vad,endpoint,transcript,generate",
+            metavar="vad,endpoint,transcript,backchannel,generate",
             help="ask the models again (on Triton) and compare within tolerances",
         ),
     ] = None,

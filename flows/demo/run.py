@@ -7,6 +7,7 @@ It makes a folder with everything in it: `timeline.db` (the log), `conversation.
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 
@@ -81,7 +82,9 @@ def run_demo(
         ("summary", summary),
     ):
         console.print(f"  {what:<8} {path}")
-    console.print(f"\nlook closer: venus tail --timeline {url}   venus replay --timeline {url}")
+    console.print(
+        f"\nlook closer (after `. .venv/bin/activate`): venus tail --timeline {url}   venus replay --timeline {url}"
+    )
     return proof.same
 
 
@@ -145,7 +148,7 @@ def summarise(story: Story, proof: SessionProof, took: float) -> str:
         + "".join(f", {n} {v}" for v, n in sorted(verdicts.items())),
     ]
     if latencies:
-        middle = latencies[len(latencies) // 2]
+        middle = median(latencies)
         lines.append(
             f"latency        median {middle / 1e6:.2f} s, longest {latencies[-1] / 1e6:.2f} s "
             "(from the user's last sound to the answer's first)"

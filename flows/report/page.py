@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from statistics import median
 from typing import Any
 
 import orjson
@@ -133,13 +134,13 @@ def histogram(title: str, values: Sequence[float], unit: str, bins: int = 24) ->
         f'height="{n / top * height:.1f}" fill="{USER}"><title>{low + i * (high - low) / bins:.3g} {unit}: {n}</title></rect>'
         for i, n in enumerate(counts)
     )
-    median = ordered[len(ordered) // 2]
-    x = min(width, max(0, (median - low) / (high - low) * width))
+    middle = median(ordered)
+    x = min(width, max(0, (middle - low) / (high - low) * width))
     axis = f'<text x="0" y="{height + 12}">{low:.3g}</text><text x="{width}" y="{height + 12}" text-anchor="end">{high:.3g} {unit}</text>'
     return (
         f'<figure><svg width="{width}" height="{height + 16}" font-size="10" role="img" aria-label="{escape(title)}">{bars}'
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}" stroke="#c1121f"/>{axis}</svg>'
-        f"<figcaption>{escape(title)}: n {len(ordered):,}, median {median:.3g} {unit}</figcaption></figure>"
+        f"<figcaption>{escape(title)}: n {len(ordered):,}, median {middle:.3g} {unit}</figcaption></figure>"
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from flows.analysis.metrics import BY_NAME
 from flows.analysis.session import Figures, figures, gather, stamped
@@ -184,11 +185,7 @@ def _summary(story: Story, proof: SessionProof) -> str:
     latencies = sorted(
         us for r in story.responses.values() if (us := story.latency_us(r)) is not None
     )
-    median = (
-        f", median response latency {latencies[len(latencies) // 2] / 1e6:.2f} s"
-        if latencies
-        else ""
-    )
+    latency = f", median response latency {median(latencies) / 1e6:.2f} s" if latencies else ""
     verdict = (
         "every decision follows from the inputs"
         if proof.same
@@ -196,7 +193,7 @@ def _summary(story: Story, proof: SessionProof) -> str:
     )
     said = (
         f"{clock(story.media_us)}, device {story.device or 'unknown'}, {story.pacing}, "
-        f"{len(story.turns)} turns, {len(story.responses)} responses, {len(story.overlaps)} overlaps{median}. "
+        f"{len(story.turns)} turns, {len(story.responses)} responses, {len(story.overlaps)} overlaps{latency}. "
         f"Replay: {verdict} ({proof.decisions:,} decisions from {proof.inputs:,} inputs)."
     )
     return f'<p class="{"" if proof.same else "warn"}">{_text(said)}</p>'

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from math import isnan
 from pathlib import Path
+from statistics import median
 from urllib.parse import quote
 
 from flows.analysis.many import Pooled, pool
@@ -59,7 +60,7 @@ def _sessions(sessions: Sequence[Figures], pages: Sequence[str | None]) -> str:
         ]
         for metric in ("response_latency", "stop_latency", "fto"):
             values = sorted(one.samples.get(metric, []))
-            cells.append(f"{values[len(values) // 2]:.2f}" if values else "")
+            cells.append(f"{median(values):.2f}" if values else "")
         out.append(
             f"<tr><td>{link}</td>" + "".join(f'<td class="n">{c}</td>' for c in cells) + "</tr>"
         )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.analysis.bootstrap import summarise
 from flows.analysis.foreign import read_foreign
 from flows.analysis.many import pool, read_many, read_one
 from flows.analysis.metrics import document
@@ -179,3 +180,9 @@ def test_the_definitions_are_in_the_docs() -> None:
     assert (ROOT / "docs" / "metrics.md").read_text() == document(), (
         "run: python -m flows.analysis.metrics > docs/metrics.md"
     )
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 4.0, 9.0], [3.0, 5.0], [2.0, 2.0, 7.0]])
+def test_an_interval_holds_its_median(values: list[float]) -> None:
+    found = summarise([values])
+    assert found is not None and found.low <= found.median <= found.high
