@@ -8,7 +8,9 @@ apart and put together anew:
   is counted: the policy's time limits end it.
 - The loudspeaker says what it said, as much later or earlier as the response began; once the assistant is paused or stopped
   differently, the loudspeaker's own model (`operators.playout`) goes on.
-With nothing changed, exactly the recorded decisions come out (a test holds it to that), though under ids of their own.
+- "As long after" counts in the session's time at which a thing came, not in the time it carries: a device's clock runs ahead of the
+  windows. What has not moved comes in its recorded place.
+With nothing changed, exactly the recorded decisions come out, ids and all (a test holds it to that).
 """
 
 import heapq
@@ -44,7 +46,7 @@ LATER_TICKS = 10
 class _Request:
     event: Event
     answers: list[tuple[int, int, Event]] = field(default_factory=list)
-    """(place in the recording, delay, outcome)."""
+    """(place in the recording, delay, outcome as it came)."""
     used: bool = False
 
     @property
@@ -60,8 +62,9 @@ class _Request:
 class _Played:
     """A recorded response: when it began, what the loudspeaker said of it, what became of its floor."""
 
-    started: int = 0
-    acks: list[tuple[int, int, PlaybackAck]] = field(default_factory=list)
+    started: int | None = None
+    acks: list[tuple[int, int, Event]] = field(default_factory=list)
+    """(place in the recording, session time at which it came, acknowledgement as it came)."""
     floor: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -74,6 +77,7 @@ class Recording:
     """What is fed again as it was, with its place."""
     places: list[int] = field(default_factory=list)
     requests: dict[str, list[_Request]] = field(default_factory=dict)
+    prepared: list[Event] = field(default_factory=list)
     played: dict[str, _Played] = field(default_factory=dict)
     decisions: list[Event] = field(default_factory=list)
     """As recorded."""
@@ -94,21 +98,27 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
     fold = SessionFold(session, on_recorded=recorded)
     by_id: dict[str, _Request] = {}
     place = 0
-    raw: dict[str, Event] = {}
+    raw: dict[tuple[str, str], Event] = {}
     """Inputs that wait in the fold, as they came: it moves the close of an asap session, and would do so again."""
+    arrived: list[Event] = []
     for event in events:
         if KINDS[event.type] is not Kind.DECISION:
-            raw[event.id] = event
-        for step in fold.feed(event):
-            came = raw.pop(step.input.id, step.input)
+            raw.setdefault((event.source, event.id), event)
+        steps = fold.feed(event)
+        if _user(event) and all(s.fate == "applied" or s.input is not event for s in steps):
+            arrived.append(event)
+        for step in steps:
             if step.fate != "applied":
                 continue
             place += 1
-            _note(rec, by_id, place, step.input, came)
+            came = raw.pop((step.input.source, step.input.id), step.input)
+            _note(rec, by_id, place, fold.now, came)
             for decision in step.decisions:
                 if decision.type in REQUESTS:
                     request = by_id[decision.id] = _Request(decision)
                     rec.requests.setdefault(REQUESTS[decision.type], []).append(request)
+                elif decision.type == "response.prepared":
+                    rec.prepared.append(decision)
                 elif decision.type == "response.started":
                     rec.played.setdefault(decision.data.response, _Played()).started = (
                         decision.mediatime or 0
@@ -118,21 +128,31 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
                     floor.append((place, decision.type))
     rec.ended = fold.ended
     rec.asap = fold.config is not None and fold.config.pacing == "asap"
+    if rec.asap:
+        # The fold orders them, and time has come as far as what waits in it says.
+        rec.inputs, rec.places = arrived, list(range(len(arrived)))
     return rec
 
 
-def _note(
-    rec: Recording, by_id: dict[str, _Request], place: int, event: Event, came: Event
-) -> None:
-    at = event.mediatime or 0
+def _user(event: Event) -> bool:
+    """Whether it comes whatever is decided."""
+    return (
+        KINDS[event.type] is not Kind.DECISION
+        and event.type not in TERMINALS
+        and event.type not in PARTIALS
+        and event.type != "playback.ack"
+    )
+
+
+def _note(rec: Recording, by_id: dict[str, _Request], place: int, now: int, event: Event) -> None:
     if event.type in TERMINALS or event.type in PARTIALS:
         request = by_id.get(event.cause or "")
         if request is not None:
-            request.answers.append((place, at - request.at, event))
+            request.answers.append((place, now - request.at, event))
     elif event.type == "playback.ack":
-        rec.played.setdefault(event.data.response, _Played()).acks.append((place, at, event.data))
-    elif KINDS[event.type] is not Kind.DECISION:
-        rec.inputs.append(came)
+        rec.played.setdefault(event.data.response, _Played()).acks.append((place, now, event))
+    elif _user(event):
+        rec.inputs.append(event)
         rec.places.append(place)
 
 
@@ -144,11 +164,13 @@ class _World:
         self.fold = SessionFold(rec.session, override=override)
         self.decisions: list[Event] = []
         self.unanswered: list[Event] = []
-        self._heap: list[tuple[int, int, int, Event | tuple[str, PlaybackAck]]] = []
+        self._heap: list[tuple[int, int, int, Event]] = []
         self._count = 0
         self._acks = 0
         self._twin: dict[str, str] = {}
         """Response → the recorded one that it corresponds to."""
+        self._prepared = list(rec.prepared)
+        """Recorded ones that none corresponds to yet."""
         self._floor: dict[str, list[str]] = {}
         self._playouts = Playouts()
         self._modelled: set[str] = set()
@@ -207,12 +229,12 @@ class _World:
             ):
                 return
             heapq.heappop(self._heap)
-            if isinstance(what, Event):
-                self._apply(what)
+            if what.type == "playback.ack":
+                self._recorded_ack(what, place)
             else:
-                self._recorded_ack(what[0], what[1], due, place)
+                self._apply(what)
 
-    def _push(self, due: int, place: int, what: Event | tuple[str, PlaybackAck]) -> None:
+    def _push(self, due: int, place: int, what: Event) -> None:
         self._count += 1
         heapq.heappush(self._heap, (due, place, self._count, what))
 
@@ -221,16 +243,30 @@ class _World:
     def _decided(self, event: Event) -> None:
         if event.type in REQUESTS:
             self._answer(event)
+        elif event.type == "response.prepared":
+            self._recognise(event)
         elif event.type == "response.started":
             twin = self.rec.played.get(self._twin.get(event.data.response, ""))
-            if self.rec.asap or twin is None:
+            if self.rec.asap or twin is None or twin.started is None:
                 self._modelled.add(event.data.response)
                 return
             shift = (event.mediatime or 0) - twin.started
-            for place, at, ack in twin.acks:
-                self._push(at + shift, place, (event.data.response, ack))
+            for place, came, ack in twin.acks:
+                data = ack.data.model_copy(update={"response": event.data.response})
+                self._push(came + shift, place, _later(ack, shift)._replace(data=data))
         elif event.type in _FLOOR:
             self._floor.setdefault(event.data.response, []).append(event.type)
+            if self._floor_differs(event.data.response):
+                self._modelled.add(event.data.response)
+
+    def _recognise(self, event: Event) -> None:
+        """Find the recorded response that says the same without a model's having been asked."""
+        same = [e for e in self._prepared if e.data.text == event.data.text]
+        if same:
+            at = event.mediatime or 0
+            twin = min(same, key=lambda e: (e.id != event.id, abs((e.mediatime or 0) - at)))
+            self._prepared.remove(twin)
+            self._twin[event.data.response] = twin.data.response
 
     def _answer(self, event: Event) -> None:
         """Send the recorded answers of the corresponding request."""
@@ -253,11 +289,10 @@ class _World:
             data = answer.data.model_copy(update=renamed) if renamed else answer.data
             due = (event.mediatime or 0) + (0 if self.rec.asap else delay)
             correlation = event.correlation if answer.correlation is not None else None
-            # Without a time of its own an outcome gets the session's when it comes.
-            sent = answer._replace(
-                cause=event.id, data=data, correlation=correlation, mediatime=None
+            sent = _later(answer, (event.mediatime or 0) - request.at)
+            self._push(
+                due, place, sent._replace(cause=event.id, data=data, correlation=correlation)
             )
-            self._push(due, place, sent)
 
     def _counterpart(self, event: Event, kind: str) -> _Request | None:
         at = event.mediatime or 0
@@ -270,7 +305,7 @@ class _World:
                 if r.event.data.response == twin
                 and (r.event.data.index, r.event.data.text) == (event.data.index, event.data.text)
             ]
-            return free[0] if free else None
+            return next((r for r in free if r.event.id == event.id), free[0] if free else None)
         reach = REACH_US.get(kind, 10_000_000)
         near = [r for r in free if abs(r.at - at) <= reach]
         if not near:
@@ -280,57 +315,62 @@ class _World:
 
     # --- the loudspeaker
 
-    def _recorded_ack(self, response: str, ack: PlaybackAck, due: int, place: int) -> None:
+    def _recorded_ack(self, ack: Event, place: int) -> None:
         """What the recorded loudspeaker said, while the floor's history is the recorded one."""
+        response = ack.data.response
         if response in self._modelled:
             return
         twin = self.rec.played[self._twin[response]]
         if [type_ for at, type_ in twin.floor if at < place] != self._floor.get(response, []):
             self._modelled.add(response)
             return
-        self._playouts.acknowledge(response, Ack(due, ack.played_us, ack.state))
-        self._say(response, ack.played_us, ack.state, due)
+        self._say(ack)
 
     def _acknowledge_by_model(self) -> bool:
         """The model's next acknowledgement, if it is due; returns whether there was one."""
-        found = self._playouts.next_ack()
+        found = self._playouts.next_ack(self._modelled)
         if found is None:
             return False
         response, ack = found
         config = self.fold.config
         if config is None or config.playback != "acknowledged":
             return False
-        if response not in self._modelled:
-            deviates = self._twin.get(response) is None or self._floor_differs(response)
-            if not deviates:
-                return False
-            self._modelled.add(response)
         if ack.at_us > (self._horizon if self.rec.asap else self.fold.now):
             return False
-        self._playouts.acknowledge(response, ack)
-        self._say(response, ack.played_us, ack.state, ack.at_us)
+        data = PlaybackAck(response=response, played_us=ack.played_us, state=ack.state)
+        self._say(
+            Event(data.TYPE, self.rec.session, self._name(data, ack.at_us), SOURCE, data, ack.at_us)
+        )
         return True
+
+    def _name(self, ack: PlaybackAck, at: int) -> str:
+        """The id of the recorded acknowledgement that says the same: what is decided on it keeps its id as well."""
+        twin = self.rec.played.get(self._twin.get(ack.response, ""))
+        for _, _, event in () if twin is None else twin.acks:
+            said = (event.data.played_us, event.data.state, event.mediatime)
+            if said == (ack.played_us, ack.state, at):
+                return event.id
+        return f"{SOURCE}-{self._acks + 1}"
 
     def _floor_differs(self, response: str) -> bool:
         """Whether something was done to this response that the recorded one did not meet, in this order."""
-        recorded = [type_ for _, type_ in self.rec.played[self._twin[response]].floor]
+        twin = self.rec.played.get(self._twin.get(response, ""))
+        recorded = [] if twin is None else [type_ for _, type_ in twin.floor]
         mine = self._floor.get(response, [])
         return recorded[: len(mine)] != mine
 
-    def _say(self, response: str, played_us: int, state: str, at: int) -> None:
+    def _say(self, ack: Event) -> None:
         self._acks += 1
-        data = PlaybackAck(response=response, played_us=played_us, state=state)  # type: ignore[arg-type]
-        self._apply(
-            Event(
-                data.TYPE,
-                self.rec.session,
-                f"{SOURCE}-{self._acks}",
-                SOURCE,
-                data,
-                at,
-                sequence=self._acks,
-            )
-        )
+        data: PlaybackAck = ack.data
+        at = self.fold.now if ack.mediatime is None else ack.mediatime
+        self._playouts.acknowledge(data.response, Ack(at, data.played_us, data.state))
+        self._apply(ack._replace(source=SOURCE, sequence=self._acks))
+
+
+def _later(event: Event, shift: int) -> Event:
+    """The event with the time that it carries moved; without one it gets the session's when it comes."""
+    at = event.mediatime
+    return event if at is None else event._replace(mediatime=at + shift)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ acknowledgements). Rules:
   pauses or is cut. All are cumulative in samples.
 """
 
+from collections.abc import Container
 from typing import Literal, NamedTuple
 
 from schemas.envelope import Event
@@ -212,11 +213,11 @@ class Playouts:
                 self._of(response).finish(now)
                 self._forget(response)
 
-    def next_ack(self) -> tuple[str, Ack] | None:
-        """The earliest acknowledgement that is due, with its response."""
+    def next_ack(self, of: Container[str] | None = None) -> tuple[str, Ack] | None:
+        """The earliest acknowledgement that is due, with its response; only of some responses if they are given."""
         first: tuple[str, Ack] | None = None
         for name, playout in self._playouts.items():
-            ack = playout.next_ack()
+            ack = playout.next_ack() if of is None or name in of else None
             if ack is not None and (
                 first is None or (ack.at_us, name) < (first[1].at_us, first[0])
             ):
