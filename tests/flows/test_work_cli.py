@@ -104,3 +104,17 @@ def test_artifacts_are_fetched_into_the_folder_and_nowhere_else(url: str, tmp_pa
 def test_wrong_use_is_one_line(url: str, arguments: tuple[str, ...], what: str) -> None:
     with pytest.raises(BadInput, match=what):
         venus(*arguments, "--timeline", url)
+
+
+def test_neither_names_nor_words_are_read_as_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    session = WorkSession("[b]talk[/b][/]")
+    session.silence(960)
+    session.observe(WorkRequested(query="[b]news[/b][/]", route="general"))
+    url = f"sqlite:///{tmp_path}/log.db"
+    with open_timeline(url) as log:
+        append(log, *(e for e in session.events if e.type != "perception.window"))
+    for shown in (venus("list", "--timeline", url), venus("show", "work-1", "--timeline", url)):
+        assert "[b]talk[/b][/]" in shown and "[b]news[/b][/]" in shown
