@@ -240,6 +240,7 @@ def test_sessions_take_turns_and_the_limit_holds() -> None:
     many = [request(f"a{i}", "a") for i in range(6)]
     with Rig(run, limit=1) as rig:
         rig.read(*many, request("b0", "b"), request("b1", "b"), request("c0", "c"))
+        rig.runner.call(asyncio.sleep(0.01))  # behind them on the loop: now they all wait
         all_read.set()
         rig.settle()
     assert order == ["a0", "a1", "b0", "c0", "a2", "b1", "a3", "a4", "a5"]
