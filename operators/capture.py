@@ -18,11 +18,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from operators.intents import read_request, read_turn
 from operators.reducer import NEVER, NOTHING, Decision, Decisions, Hop
 from operators.spans import Captured, Found, Malformed, Opened, TextSpans
 from operators.works import EVENTS as WORK_EVENTS
 from operators.works import WorkBook
+from schemas.base import too_deep
 from schemas.delegation import (
     DelegateCaptured,
     DelegateMalformed,
@@ -289,7 +292,8 @@ class Capture:
 def _tool_call(text: str) -> dict[str, Any] | None:
     """A tool call written as JSON, complete or not at all."""
     try:
-        call = json.loads(text)
+        # Not `json`: what it reads beyond 64 bits, or half characters, could not be written.
+        call = orjson.loads(text)
     except ValueError:
         return None
     skill = call.get("skill", call.get("name"))
@@ -299,5 +303,7 @@ def _tool_call(text: str) -> dict[str, Any] | None:
     if not (isinstance(query, str) and isinstance(arguments, dict) and route in ROUTES):
         return None
     if skill is not None and not isinstance(skill, str):
+        return None
+    if too_deep(arguments):
         return None
     return {"query": query, "skill": skill, "arguments": arguments, "route": route}

@@ -10,6 +10,9 @@ from schemas.floor import FloorRequested
 from schemas.policy import Policy
 from schemas.responses import Message
 
+PROMPT_CHARS = 64_000
+"""Of what was said and heard, in a prompt: the newest. The log takes a megabyte, and no model reads so much."""
+
 
 @dataclass(slots=True)
 class Responding:
@@ -74,12 +77,15 @@ class RespondState:
         """The prompt: the system's part, the works that run, and what was said and heard."""
         system = [Message(role="system", content=self.policy.response.system_prompt)]
         works = self.book.prompt(now)
-        said = [
-            Message(role="user" if item.role == "user" else "assistant", content=item.content)
-            for item in self.history
-            if item.content
-        ]
-        return (*system, *([works] if works is not None else []), *said)
+        said: list[Message] = []
+        room = PROMPT_CHARS
+        for item in reversed(self.history):
+            if item.content and room > 0:
+                content = item.content[:room]
+                room -= len(content)
+                of_user = item.role == "user"
+                said.append(Message(role="user" if of_user else "assistant", content=content))
+        return (*system, *([works] if works is not None else []), *reversed(said))
 
     def amend(self, turn: str, text: str) -> None:
         """A late transcript of a turn: it is what the user had said."""

@@ -14,6 +14,9 @@ from schemas.turns import EndReason
 AWAITED_MOST = 64
 """Requests of ended turns whose answers are still looked out for."""
 
+WORDS_CHARS = 64_000
+"""Of a turn's text, whatever a device offers."""
+
 S = 1_000_000
 
 
@@ -72,7 +75,8 @@ class OpenTurn:
         last = self.text if self.text is not None else self.earlier
         own = " ".join(part for part in (*self.texts, last or "") if part)
         interim = self.interim if self.text is None else ""
-        return own or " ".join(part for part in (*self.offered, interim) if part)
+        words = own or " ".join(part for part in (*self.offered, interim) if part)
+        return words[:WORDS_CHARS]
 
 
 @dataclass(slots=True)

@@ -67,14 +67,21 @@ Micros = Annotated[int, BeforeValidator(parse_duration), Field(ge=0, le=LONGEST_
 """A duration or a media time in whole microseconds; durations may be written with a unit."""
 
 
-def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+def too_deep(value: dict[str, Any]) -> bool:
+    """Whether JSON has more levels than what repeats it could write."""
     level: list[Any] = [value]
     for _ in range(DEEPEST):
         inner = [v.values() if isinstance(v, dict) else v for v in level]
         level = [v for values in inner for v in values if isinstance(v, (dict, list, tuple))]
         if not level:
-            return value
-    raise ValueError(f"more than {DEEPEST} levels of lists and objects")
+            return False
+    return True
+
+
+def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+    if too_deep(value):
+        raise ValueError(f"more than {DEEPEST} levels of lists and objects")
+    return value
 
 
 AnyJson = Annotated[dict[str, Any], AfterValidator(_shallow)]

@@ -13,6 +13,8 @@ from schemas.envelope import Event
 from schemas.media import TextInput
 from schemas.record import Lane, Record, StoredRecord
 from schemas.registry import KINDS, MEDIA_TYPES, MODELS, REQUESTS, Kind
+from schemas.session import SessionClosed
+from schemas.transcription import TranscriptOffered
 from tests.support.events import events
 from tests.support.perceive import Bench, speech
 from tests.support.script import Session
@@ -117,3 +119,48 @@ def test_what_perception_answers_is_small_whatever_it_was_asked() -> None:
     record = StoredRecord(Lane.TIMELINE, 0, 7, 0, "s" * 500_000, text.headers, text.value)
     [answer] = [decode(r) for r in b.perception.on_batch([record])]
     assert answer.session == "unknown" and f"the longest has {LONGEST_NAME}" in answer.data.detail
+
+
+def test_long_texts_do_not_add_up_to_more_than_the_log_takes() -> None:
+    session = ConversationSession("s")
+    opening = Session(playback="assumed").inputs
+    said = [
+        Event("text.input", "s", f"t{n}", "device", TextInput(text="\x01" * 10_000 + f"end {n}"), n)
+        for n in range(40)
+    ]
+    offers = [
+        Event(
+            "transcript.offered",
+            "s",
+            f"o{n}",
+            "device",
+            TranscriptOffered(text="word " * 13_000),
+            n,
+        )
+        for n in range(40, 80)
+    ]
+    close = Event("session.closed", "s", "c", "device", SessionClosed(), 10_000_000)
+    written = []
+    for event in (*opening, *said, *offers, close):
+        written += session.feed(stored(encode(event)))
+    prompts = [decode(r).data for r in written if decode(r).type == "response.requested"]
+    assert prompts and max(len(r.value) for r in written) < KAFKA_TAKES
+    assert all(sum(len(m.content) for m in p.messages[1:]) <= 64_000 for p in prompts)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a":' + "[" * 40 + "]" * 40 + "}", '{"a":' + "[" * 30_000, '{"a":"\\ud800"}', '{"a":NaN}'],
+    ids=["deep", "endless", "half a character", "not a number"],
+)
+def test_a_tool_call_that_could_not_be_written_is_malformed(arguments: str) -> None:
+    reply = '<delegate>{"skill":"weather","arguments":' + arguments + "}</delegate>"
+    s = Session(reply=reply).silence(500).speak(1000).silence(3000)
+    assert [e.data.reason for e in s.of("delegate.malformed")] == ["bad_arguments"]
+
+
+def test_a_great_number_in_a_tool_call_is_one_that_the_log_takes() -> None:
+    reply = '<delegate>{"skill":"weather","arguments":{"a":1' + "0" * 30 + "}}</delegate>"
+    s = Session(reply=reply, hold=("work",)).silence(500).speak(1000).silence(3000)
+    [captured] = s.of("delegate.captured")
+    assert decode(encode(captured)).data.arguments == {"a": 1e30}
