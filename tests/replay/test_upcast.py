@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import upcast
+from schemas.base import Writer
 from schemas.cloudevents import UnknownType, _reader_of, _reading, decode, decode_plain, encode
 from schemas.errors import BadRecord
 from schemas.record import Record
@@ -86,4 +87,6 @@ def test_the_fast_path_gives_what_decode_gives(event) -> None:
     fast = decode_plain(
         headers["ce_type"].encode(), record.key, headers, orjson.loads(record.value)
     )
-    assert fast == decode(record) == event
+    bounded = MODELS[event.type].WRITER is Writer.DEVICE or max(map(len, headers.values())) > 80
+    assert fast == (None if bounded else event), "what has bounds is for decode"
+    assert decode(record) == event
