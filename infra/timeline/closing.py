@@ -1,22 +1,23 @@
 """What every timeline does about being closed."""
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 from schemas.errors import TimelineError
 
 
-class Closing:
+class Closing(ABC):
     """A timeline that is used as a context manager, and refuses to be used once it is closed."""
 
     _closed = False
 
     @property
-    def url(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def url(self) -> str: ...
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def _check_open(self) -> None:
         if self._closed:
