@@ -1,41 +1,22 @@
-"""The perception step on a log in memory, and the flow on Bytewax: what is appended, when, and after which crash."""
-
-import threading
-from collections.abc import Sequence
-from typing import Any
+"""The perception step on a log in memory: what is appended, and when."""
 
 import numpy as np
 import pytest
-from bytewax.testing import cluster_main, run_main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.perception import PerceptionStep, build_perception
 from flows.perception_channel import Pending
 from flows.perception_records import window_record
-from infra.timeline import open_timeline
-from infra.timeline.port import Timeline
 from operators.window import Window
 from schemas.cloudevents import decode, encode
-from schemas.envelope import Event, Pcm
+from schemas.envelope import Event
 from schemas.ids import window_id
-from schemas.media import InputMuted, TextInput
+from schemas.media import TextInput
 from schemas.perception import PerceptionGap, PerceptionWindow
-from schemas.record import Lane, Record, StoredRecord
-from schemas.session import ClockTick, DeviceJoined, SessionEnded
-from tests.support.perceive import Bench, LevelVad, speech
+from schemas.session import DeviceJoined
+from tests.support.perceive import Bench, essence, kinds, speech
 
 pytestmark = pytest.mark.flow
-
-
-def kinds(events: Sequence[Event]) -> list[str]:
-    return [e.type.removeprefix("perception.") for e in events]
-
-
-def essence(events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """What must be equal between two runs, each event once."""
-    once = {e.id: e for e in events}
-    return [(e.id, e.type, e.mediatime, e.cause, e.data) for e in once.values()]
 
 
 # --- windows
@@ -281,98 +262,6 @@ def test_everything_of_a_session_is_dropped_at_its_end() -> None:
     assert b.run(seconds=5) == []
 
 
-# --- rejections
-
-
-def rejected(b: Bench, record: Record, lane: Lane = Lane.TIMELINE) -> Event:
-    b.timeline.append([record], lane)
-    [event] = [e for e in b.run() if e.type == "event.rejected"]
-    assert b.run() == []
-    b.start()
-    assert [e for e in b.run() if e.type == "event.rejected"] == [], "it is rejected once"
-    return event
-
-
-def test_what_cannot_be_read_is_rejected_with_its_place() -> None:
-    b = Bench()
-    b.open()
-    good = encode(Event("text.input", "s", "t1", "device-1", TextInput(text="hello")))
-    event = rejected(b, good._replace(value=b"{"))
-    assert event.session == "s" and event.data.reason == "unreadable"
-    assert (event.data.lane, event.data.partition) == ("timeline", b.timeline.partition_of("s"))
-    assert event.data.type == "venus.text.input.v1" and event.data.source == "device-1"
-
-
-def test_media_that_is_not_pcm_is_rejected_and_the_rest_goes_on() -> None:
-    b = Bench()
-    b.open()
-    riff = b"RIFF\x24\x00\x00\x00WAVEfmt " + b"\0" * 100
-    data = Pcm(16_000, 1, riff)
-    event = rejected(b, encode(Event("media.audio", "s", "m", "d", data, 0)), Lane.MEDIA)
-    assert event.data.reason == "format" and "WAV" in event.data.detail
-    b.play(speech(1))
-    assert kinds(b.run()) == ["format_changed"] + ["window"] * 10
-
-
-def test_a_record_on_the_wrong_lane_is_rejected() -> None:
-    b = Bench()
-    b.open()
-    media = encode(Event("media.audio", "s", "m", "d", Pcm(16_000, 1, b"\0\0"), 0))
-    assert "media lane" in rejected(b, media).data.detail
-    muted = encode(Event("input.muted", "s", "i", "d", InputMuted()))
-    assert "timeline lane" in rejected(b, muted, Lane.MEDIA).data.detail
-
-
-def test_a_record_in_the_wrong_partition_says_how_to_partition() -> None:
-    b = Bench()
-    record = encode(Event("text.input", "s", "t", "d", TextInput(text="x")))
-    right = b.timeline.partition_of("s")
-    stored = StoredRecord(Lane.TIMELINE, 1 - right, 9, 0, *record)
-    [event] = [decode(r) for r in b.perception.on_batch([stored])]
-    assert event.data.reason == "wrong_partition" and event.data.offset == 9
-    assert f"partition {right}" in event.data.detail and "murmur2_random" in event.data.detail
-
-
-def test_a_record_without_a_key_is_rejected_under_a_session_of_its_own() -> None:
-    b = Bench()
-    record = encode(Event("text.input", "s", "t", "d", TextInput(text="x")))
-    stored = StoredRecord(Lane.TIMELINE, 0, 3, 0, None, record.headers, record.value)
-    [event] = [decode(r) for r in b.perception.on_batch([stored])]
-    assert (event.session, event.data.reason) == ("unknown", "unreadable")
-
-
-def test_a_device_may_not_write_what_perception_writes() -> None:
-    b = Bench()
-    b.open()
-    tick = encode(Event("clock.tick", "s", "t", "device-1", ClockTick(), 5))
-    assert rejected(b, tick).data.reason == "wrong_writer"
-    over = SessionEnded(reason="closed", turns=0, responses=0)
-    ended = encode(Event(over.TYPE, "s", "e", "device-1", over))
-    answer = rejected(b, ended).data
-    assert answer.reason == "wrong_writer"
-    assert answer.detail == "only conversation writes session.ended, not device-1"
-
-
-def test_types_of_a_newer_version_pass() -> None:
-    b = Bench()
-    headers = (("ce_specversion", b"1.0"), ("ce_type", b"venus.dance.started.v1"))
-    b.timeline.append([Record("s", headers, b"?")])
-    assert b.run() == []
-
-
-def test_media_after_the_close_is_late() -> None:
-    b = Bench()
-    b.open()
-    end = b.play(speech(1))
-    b.close(at_us=end)
-    b.run()
-    b.play(speech(0.1), start_us=end)
-    [late] = b.run()
-    assert (late.type, late.data.reason) == ("event.rejected", "late")
-    b.start()
-    assert b.run() == []
-
-
 # --- ticks
 
 
@@ -461,132 +350,3 @@ def test_a_close_that_is_read_before_the_last_media_waits_for_it() -> None:
     b.run(most=1)
     assert sum(1 for _ in b.windows()) == 11
     assert not b.written("s", "event.rejected")
-
-
-# --- restart
-
-
-def busy_log() -> Bench:
-    """Two sessions with all that can happen to media."""
-    b = Bench()
-    b.play(speech(0.3), session="early")
-    b.open()
-    b.open("early")
-    quiet = np.zeros((16_000 * 5, 1), np.int16)
-    end = b.play(np.concatenate([speech(1), quiet, speech(1)]), source="one")
-    b.play(speech(1), start_us=end + 700_000, source="one")
-    b.play(speech(1, 48_000, 2), 48_000, start_us=0, source="two", chunk=4801)
-    b.play(speech(1), start_us=9_000_000, source="two")
-    b.play(speech(2), session="early", start_us=300_000, chunk=1000)
-    b.close(at_us=20_000_000)
-    return b
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    most=st.integers(1, 60),
-    crashes=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 60)), min_size=1, max_size=4),
-)
-def test_a_crash_anywhere_and_a_restart_give_what_no_crash_gives(
-    most: int, crashes: list[tuple[int, int]]
-) -> None:
-    """`crashes`: after so many batches, with so many records of the next one's outcomes written."""
-    whole = busy_log()
-    whole.run()
-    b = busy_log()
-    for batches, written in crashes:
-        for _ in range(batches):
-            b.timeline.append(b.batch(most))
-        b.timeline.append(b.batch(most)[:written])
-        b.start()
-    b.run(most)
-    for session in ("s", "early"):
-        assert essence(sorted_by_channel(b, session)) == essence(sorted_by_channel(whole, session))
-        ids = [e.id for e in b.written(session)]
-        assert len(ids) == len(set(ids)), "nothing is appended twice"
-
-
-def sorted_by_channel(b: Bench, session: str) -> list[Event]:
-    """Rejections have no place among the windows; everything else has."""
-    return sorted(b.written(session), key=lambda e: e.type == "event.rejected")
-
-
-def test_a_restart_while_the_model_is_down_goes_on_with_a_reset() -> None:
-    b = Bench()
-    b.open()
-    b.play(speech(0.96))
-    b.run()
-    b.vad.down = True
-    b.play(speech(0.48), start_us=960_000)
-    b.run()
-    b.vad.down = False
-    b.start()
-    b.play(speech(0.48), start_us=1_440_000)
-    b.run()
-    windows = b.windows()
-    assert [w.data.probabilities is None for w in windows] == [False] * 10 + [True] * 5 + [
-        False
-    ] * 5
-    assert [w.data.reset for w in windows] == [i in (0, 11, 12, 13, 14, 15) for i in range(20)]
-
-
-def test_the_model_hears_again_only_from_the_last_reset() -> None:
-    b = Bench()
-    b.open()
-    b.play(np.zeros((16_000 * 60, 1), np.int16))
-    b.run()
-    resets = [i for i, w in enumerate(b.windows()) if w.data.reset]
-    b.vad.batches.clear()
-    b.start()
-    b.run()
-    assert len(b.vad.batches) == len(b.windows()) - resets[-1]
-
-
-# --- on Bytewax
-
-
-class ClosableVad(LevelVad):
-    def close(self) -> None:
-        return
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_flow_runs_on_bytewax(workers: int) -> None:
-    url = f"memory://bytewax-{workers}?partitions=4"
-
-    def opener() -> Timeline:
-        return open_timeline(url)
-
-    b = Bench(timeline=opener())
-    sessions = [f"s{i}" for i in range(4)]
-    step = PerceptionStep(opener, ClosableVad, {"turn": 1}, {})
-    stop = threading.Event()
-    flow = build_perception(opener, step, stop)
-
-    def devices() -> None:
-        try:
-            for s in sessions:
-                b.open(s, pacing="asap")
-                b.close(s, b.play(speech(2), session=s))
-            for _ in range(500):
-                if all(len(b.written(s, "clock.tick")) >= 3 for s in sessions):
-                    return
-                stop.wait(0.02)
-        finally:
-            stop.set()
-
-    thread = threading.Thread(target=devices)
-    thread.start()
-    if workers == 1:
-        run_main(flow)  # type: ignore[no-untyped-call]
-    else:
-        cluster_main(flow, [], 0, worker_count_per_proc=workers)  # type: ignore[no-untyped-call]
-    thread.join()
-    step.close()
-    for s in sessions:
-        alone = Bench()
-        alone.open(s, pacing="asap")
-        alone.close(s, alone.play(speech(2), session=s))
-        alone.run()
-        assert essence(b.windows(s)) == essence(alone.windows(s))
-        assert len(b.written(s, "session.configured")) == 1

@@ -169,3 +169,13 @@ class Bench:
 
     def windows(self, session: str = "s") -> list[Event]:
         return self.written(session, "perception.window")
+
+
+def kinds(events: Sequence[Event]) -> list[str]:
+    return [e.type.removeprefix("perception.") for e in events]
+
+
+def essence(events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    """What must be equal between two runs, each event once."""
+    once = {e.id: e for e in events}
+    return [(e.id, e.type, e.mediatime, e.cause, e.data) for e in once.values()]
