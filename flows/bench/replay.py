@@ -1,8 +1,9 @@
 """`venus bench replay`: what a proof costs, and how that grows with the session.
 
 Sessions of several lengths are written into SQLite files as live flows would have written them: windows and sound in chunks of 100 ms, a
-question about every nine seconds as in the demo, each third answer spoken over. Each is then proved in a process of its own. Times are
-CPU times, so other work on the machine counts little; memory is the growth of that process.
+question about every nine seconds as in the demo (or a longer pause in between, as of an assistant that mostly listens), each third
+answer spoken over. Each is then proved in a process of its own. Times are CPU times, so other work on the machine counts little; memory
+is the growth of that process.
 """
 
 import json
@@ -31,6 +32,8 @@ NAME = "bench"
 TEXTS = ("what is the weather in Paris", "mhm", "and tomorrow", "tell me more about it", "stop")
 BATCH = 1000
 """Events that are read, then folded, so that each is timed apart."""
+PAUSE_S = 2.9
+"""From the end of one exchange to the next."""
 RUNS = 3
 """The least CPU time of so many counts: other work on the machine only adds to it."""
 
@@ -62,8 +65,9 @@ class ReplayFigures:
 class Talk(Session):
     """A conversation of any length with the voice activity of a real voice: never twice the same probability."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s: float) -> None:
         self._random = random.Random(7)
+        self._pause_ms = round(pause_s * 1000)
         self._said = 0
         super().__init__(NAME, transcript=self._words, reply="This is the answer to your question.")
 
@@ -82,12 +86,12 @@ class Talk(Session):
         self.silence(1504).speak(1792).silence(2496)
         if number % 3 == 0:
             self.speak(416).silence(992).speak(608)
-        self.silence(2912)
+        self.silence(self._pause_ms)
 
 
-def write(url: str, seconds: float, with_media: bool = True) -> None:
+def write(url: str, seconds: float, with_media: bool = True, pause_s: float = PAUSE_S) -> None:
     """Write a session of about that length, round by round; nothing of it stays in memory."""
-    talk, number, chunk = Talk(), 0, 0
+    talk, number, chunk = Talk(pause_s), 0, 0
     with open_timeline(url) as timeline:
         while talk.at < seconds * 1e6 or not talk.fold.ended:
             if talk.at < seconds * 1e6:
@@ -168,7 +172,11 @@ def _growth(work: Callable[[Callable[[int], None]], object]) -> int:
 
 
 def run_replay_bench(
-    folder: Path, minutes: list[float], with_media: bool, say: Callable[[str], None]
+    folder: Path,
+    minutes: list[float],
+    with_media: bool,
+    say: Callable[[str], None],
+    pause_s: float = PAUSE_S,
 ) -> list[ReplayFigures]:
     """Each length from the live log and from an exported session file."""
     found = []
@@ -177,7 +185,7 @@ def run_replay_bench(
         path = folder / f"replay-{length:g}.db"
         url = f"sqlite:///{path}"
         say(f"writing {length:g} min")
-        write(url, length * 60, with_media)
+        write(url, length * 60, with_media, pause_s)
         file = path.with_suffix(".mcap")
         with open_timeline(url) as timeline:
             export(timeline, file, Wishes())

@@ -148,6 +148,9 @@ def replay(
     media: Annotated[
         bool, typer.Option("--media/--no-media", help="whether the sound is in the files, too")
     ] = True,
+    pause: Annotated[
+        float, typer.Option(min=0, help="seconds from the end of one exchange to the next")
+    ] = 2.9,
     folder: FolderOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -159,7 +162,7 @@ def replay(
     except ValueError:
         raise BadInput(f"--minutes {minutes}: numbers separated by commas") from None
     with measuring(folder) as (place, say):
-        figures = run_replay_bench(place, lengths, media, say)
+        figures = run_replay_bench(place, lengths, media, say, pause)
     if json:
         for one in figures:
             print(as_json(one))
