@@ -147,6 +147,11 @@ def _steps(log: Timeline, session: str, until: Moment | None) -> tuple[list[Appl
             break
     if not raw:
         raise BadInput(f"no session {session!r} on {log.url}; `venus sessions` lists what is there")
+    if proof.result.failure is not None:
+        raise BadInput(
+            f"session {session!r} cannot be gone on with: an operator fails in it, {proof.result.failure.error}; "
+            "`venus replay` shows where"
+        )
     if proof.result.difference is not None:
         raise BadInput(
             f"session {session!r} cannot be gone on with: {_told(proof.result.difference)}; "

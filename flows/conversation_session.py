@@ -4,6 +4,7 @@ It folds the records (`operators.fold`), checks the decisions that it reads back
 log holds already. State is stored nowhere: a restart reads the log from its beginning (law 11).
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from schemas.envelope import Event
 from schemas.errors import BadRecord, Divergence
 from schemas.record import Lane, Record, StoredRecord
 from schemas.registry import KINDS, forged
+
+log = logging.getLogger(__name__)
 
 ENDED_REMEMBERED = 100_000
 """Ended sessions whose late records are still recognised as such."""
@@ -59,6 +62,7 @@ class ConversationSession:
         self._ledger = DecisionLedger()
         self._fold = SessionFold(session, on_recorded=self._ledger.recorded)
         self._logged = logged
+        self._broken = False
 
     @property
     def ended(self) -> bool:
@@ -66,15 +70,44 @@ class ConversationSession:
         return self._fold.ended
 
     def feed(self, record: StoredRecord) -> list[Record]:
+        """Take the next record of the session; returns those of the decisions that it leads to.
+
+        Raises:
+            Divergence: the log holds another decision than the one that follows.
+        """
+        if self._broken:
+            return []
         try:
-            event = decode(record)
+            return self._feed(record)
         except BadRecord:
             return []  # perception reports it; a type of a newer version passes through
+        except Divergence:
+            raise
+        except Exception:
+            # What an operator fails with ends its session in the fold. Should anything else fail, it would do so after every restart,
+            # so this session decides nothing any more, and all others go on (law 8).
+            log.exception("session %s is given up at offset %d", record.key, record.offset)
+            self._broken = True
+            return []
+
+    def _feed(self, record: StoredRecord) -> list[Record]:
+        event = decode(record)
+        had_ended = self.ended
         out: list[Record] = []
         for step in self._fold.feed(event):
             if step.decisions:
                 self._ledger.derived(step.decisions)
                 out.extend(encode(d) for d in step.decisions if d.id not in self._logged)
+        fault = self._fold.fault
+        if fault is not None and not had_ended:
+            log.error(
+                "session %s ends: operator %s failed taking %s %s",
+                event.session,
+                fault.operator,
+                fault.event.type,
+                fault.event.id,
+                exc_info=fault.__cause__,
+            )
         return out
 
 

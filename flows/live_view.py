@@ -126,6 +126,11 @@ class LiveView:
                 self._print(
                     at, "gap", f"{data.reason}: {data.missing_us / 1e6:.2f} s of media", FAULT
                 )
+            case "fault.operator":
+                said = f"operator {data.operator} failed: {data.error}"
+                self._print(
+                    at, "failed", f"{said} (a fault of the program; it ends the session)", FAULT
+                )
             case "session.ended":
                 self._print(at, "", f"session ended ({data.reason})", QUIET)
             case _ if event.type.endswith(".failed") and getattr(data, "reason", "") != "cancelled":

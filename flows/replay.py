@@ -168,9 +168,14 @@ class Proof:
                 self.result.repeats += step.fate == "repeat"
                 continue
             self._inputs += 1
-            self._before.append(step.input)
             if self._on_applied is not None:
                 self._on_applied(step)
+            fault = self.fold.fault
+            if fault is not None:
+                assert isinstance(fault.__cause__, Exception)
+                self.fail(fault.__cause__, step.input)
+                continue
+            self._before.append(step.input)
             if step.decisions:
                 self.result.decisions += len(step.decisions)
                 self._derived.extend(step.decisions)
@@ -203,7 +208,7 @@ class Proof:
             self.result.difference = Difference(index, recorded, derived, tuple(self._before))
 
     def fail(self, error: Exception, taking: Event) -> None:
-        """Note the error of an operator; nothing more can be fed."""
+        """Note the error of an operator; nothing more follows."""
         last = extract_tb(error.__traceback__)[-1]
         where = f"{'/'.join(Path(last.filename).parts[-2:])}:{last.lineno}, {last.name}"
         said = f"{type(error).__name__}: {error}"

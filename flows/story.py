@@ -117,6 +117,8 @@ class Story:
                 self.lost_us += data.missing_us
             case "event.rejected":
                 self.rejected += 1
+            case "fault.operator":
+                self.failures.append(f"operator {data.operator} failed: {data.error}")
             case "session.ended":
                 self.end = data.reason
             case _ if event.type.endswith(".failed") and event.type != "response.failed":

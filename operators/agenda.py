@@ -4,18 +4,30 @@ Every event, read or derived, is offered to every operator in fixed order; what 
 empty. A window is worked off hop by hop: time moves on by 32 ms, the operators whose alarm has rung look at the hop, and what they
 decide is worked off before the next hop. So no decision depends on how many hops a record holds. A window in which every operator
 that is awake is sure to decide nothing (`operators.reducer.Skimmer`) is taken in one step, to the same effect.
+
+An operator that raises an error leaves its state half done, so nothing can follow from it: `OperatorFault` comes out of here, and `fail`
+ends the session.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from operators.reducer import NEVER, Decision, Decisions, Hop, Operator, Skimmer
+from operators.reducer import (
+    NEVER,
+    Decision,
+    Decisions,
+    Hop,
+    Operator,
+    OperatorFault,
+    Skimmer,
+)
 from schemas.base import HOP_SAMPLES, HOP_US
 from schemas.envelope import Event
 from schemas.ids import decision_id
 from schemas.perception import PerceptionWindow
-from schemas.responses import AgendaOverflow
+from schemas.responses import AgendaOverflow, OperatorFailed
+from schemas.session import SessionEnded
 
 AGENDA_LIMIT = 64
 """Decisions that one input may cause."""
@@ -132,6 +144,23 @@ class Agenda:
         self._advance(event, None, self.states)
         return self._finish(event)
 
+    def fail(self, fault: OperatorFault, event: Event) -> tuple[Event, ...]:
+        """End the session over an error of an operator; returns what was decided while `event` was worked off, the end last."""
+        self._queue.clear()
+        ender = self.states[-1][1]
+        for data in (
+            OperatorFailed(operator=fault.operator, error=type(fault.__cause__).__name__),
+            SessionEnded(
+                reason="fault",
+                turns=getattr(ender, "turns", 0),
+                responses=getattr(ender, "responses", 0),
+            ),
+        ):
+            decision = self._event("agenda", Decision(data), event)
+            self._decided.append(decision)
+            self._observe(decision, self.now)
+        return self._finish(event)
+
     def _begin(self, event: Event) -> None:
         self._input = event.id
         if self._counts:
@@ -156,7 +185,10 @@ class Agenda:
                 if self._queue and operator.name == self._last:
                     decided = True
                     self._drain()
-                decisions = operator.advance(state, now, hop)
+                try:
+                    decisions = operator.advance(state, now, hop)
+                except Exception as error:
+                    raise OperatorFault(operator.name, cause) from error
                 if decisions:
                     self._add(operator, decisions, cause)
         decided = decided or bool(self._queue)
@@ -174,7 +206,10 @@ class Agenda:
                 (o, s) for o, s in self.states if event.type in o.handles
             ]
         for operator, state in route:
-            decisions = operator.step(state, event, self.now)
+            try:
+                decisions = operator.step(state, event, self.now)
+            except Exception as error:
+                raise OperatorFault(operator.name, event) from error
             if decisions:
                 self._add(operator, decisions, event)
         if event.type == "session.ended":

@@ -19,7 +19,7 @@ from operators.admission import Watermarks
 from operators.agenda import Agenda
 from operators.pipeline import OPERATORS, operator_versions
 from operators.playout import Ack, Playouts
-from operators.reducer import Operator
+from operators.reducer import Operator, OperatorFault
 from schemas.base import WINDOW_US, Kind
 from schemas.envelope import Event
 from schemas.media import PlaybackAck
@@ -80,6 +80,8 @@ class SessionFold:
         self.ended = False
         self.requests: dict[str, _Request] = {}
         """Requests without their terminal outcome, by id."""
+        self.fault: OperatorFault | None = None
+        """What an operator failed with; the session has ended with it."""
         self._live = False
         """Configured, and paced live: inputs apply at once."""
         self._override = override
@@ -159,11 +161,13 @@ class SessionFold:
         applied: list[Applied] = []
         opened = self.opened
         if opened is not None:
-            applied.append(Applied(opened, self._agenda.run(opened._replace(mediatime=0))))
-        applied.append(Applied(event, self._agenda.run(event._replace(mediatime=self.now))))
+            applied.append(self._apply(opened, 0))
+        if not self.ended:
+            applied.append(self._apply(event, self.now))
         for early in waiting:
-            if early is not opened:
-                applied.extend(self._enter(early))
+            if early is opened:
+                continue
+            applied += [Applied(early, (), "late")] if self.ended else self._enter(early)
         return applied
 
     def _admit(self, event: Event) -> Fate:
@@ -279,6 +283,21 @@ class SessionFold:
     # --- applying
 
     def _apply(self, event: Event, time: int | None) -> Applied:
+        try:
+            return self._work_off(event, time)
+        except Exception as error:
+            return self._failed(error, event)
+
+    def _failed(self, error: Exception, event: Event) -> Applied:
+        """The same records fail the same way in every reader and after every restart, so the end is derived like anything else."""
+        fault = error
+        if not isinstance(fault, OperatorFault):
+            fault = OperatorFault("fold", event)
+            fault.__cause__ = error
+        self.fault = fault
+        return Applied(event, self._agenda.fail(fault, event))
+
+    def _work_off(self, event: Event, time: int | None) -> Applied:
         agenda = self._agenda
         if event.type == "perception.window":
             assert self.config is not None

@@ -50,6 +50,15 @@ Out = list[Decision]
 """The decisions of a step while they are being taken."""
 
 
+class OperatorFault(Exception):
+    """An operator has raised an error (the cause of this one) while it took `event`."""
+
+    def __init__(self, operator: str, event: Event) -> None:
+        super().__init__(operator, event)
+        self.operator = operator
+        self.event = event
+
+
 class OperatorState(Protocol):
     """Any state; `alarm` is the media time from which `advance` is wanted."""
 

@@ -150,6 +150,15 @@ class HeardAmended(Data):
     heard_us: int
 
 
+@event("fault.operator", Kind.DECISION, Writer.CONVERSATION)
+class OperatorFailed(Data):
+    """An operator has raised an error: a fault of the program. The session ends with it, the others go on (law 8)."""
+
+    operator: str
+    error: str
+    """The kind of error; `venus replay` shows where it is raised."""
+
+
 @event("fault.agenda_overflow", Kind.DECISION, Writer.CONVERSATION)
 class AgendaOverflow(Data):
     """One input caused more decisions than the agenda allows; the rest were dropped (law 3)."""

@@ -76,7 +76,8 @@ class SessionTimedOut(Data):
 class SessionEnded(Data):
     """The end of everything: nothing of this session is open any more."""
 
-    reason: Literal["closed", "abandoned"]
+    reason: Literal["closed", "abandoned", "fault"]
+    """`fault`: an operator failed, see `fault.operator`."""
     turns: int
     responses: int
 

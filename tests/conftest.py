@@ -1,10 +1,13 @@
 """What holds for every test: each module says what kind of test it is, and Hypothesis runs alike on any machine."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from operators.fold import SessionFold
+from schemas.envelope import Event
 from tests.support.kafka import kafka_broker, own_kafka_broker  # noqa: F401  (one broker a run)
 from tests.support.triton import recording, triton  # noqa: F401  (one model server a run)
 
@@ -21,6 +24,24 @@ settings.register_profile("nightly", deadline=None, max_examples=2000, print_blo
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 )
+
+
+_ISOLATED = SessionFold._failed
+
+
+def _raised(fold: SessionFold, error: Exception, event: Event) -> None:
+    raise error.__cause__ or error
+
+
+# An operator that fails ends its session, which a test that looks for something else might not notice.
+SessionFold._failed = _raised  # type: ignore[assignment,method-assign]
+
+
+@pytest.fixture
+def failing_operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An operator's error ends its session, as it does outside the tests."""
+    monkeypatch.setattr(SessionFold, "_failed", _ISOLATED)
+    yield
 
 
 def undeclared(module: object) -> str | None:

@@ -154,6 +154,8 @@ class Session:
     def feed(self, event: Event) -> list[Applied]:
         self.inputs.append(event)
         applied = self.fold.feed(event)
+        if self.fold.fault is not None:
+            raise self.fold.fault.__cause__ or self.fold.fault
         for step in applied:
             if step.fate != "applied":
                 continue

@@ -108,7 +108,11 @@ def test_a_bug_that_decides_otherwise(
 
 
 def test_a_bug_that_fails(
-    folder: Path, replay: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    folder: Path,
+    replay: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    failing_operators: None,
 ) -> None:
     with_bug(monkeypatch, Broken)
     code, said = replay(str(folder), "-j", "1", "--junit", str(tmp_path / "j.xml"))
