@@ -1,9 +1,7 @@
-"""Effects: work that costs time or money and runs only because its request is in the log (law 5),
-whatever kind of work it is.
+"""Effects: work that costs time or money and runs only because its request is in the log (law 5), whatever kind of work it is.
 
 Rules:
-- A request is an event of a type that an `Effect` is registered for. It runs once, and gets exactly
-  one terminal outcome.
+- A request is an event of a type that an `Effect` is registered for. It runs once, and gets exactly one terminal outcome.
 - **`EffectDesk` is the one place that decides what a request's outcomes are.** It is called by one
   thread only and sees, in one order, what was read from the log and what the running effects
   produced; so a cancel and a completion never both win. Whatever an effect produces after its
@@ -22,6 +20,7 @@ Rules:
 Nothing here knows a model, a thread or Bytewax; `flows.effect_runner` runs the effects.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +35,8 @@ from schemas.record import Headers, Record, StoredRecord
 from schemas.registry import ENDED_BY_DECISION
 from schemas.transcription import FailureReason
 
+log = logging.getLogger(__name__)
+
 Result = Data | Pcm
 """What an effect yields: an outcome's data, whose `TYPE` names the outcome."""
 
@@ -45,9 +46,7 @@ SESSION_KEY = "session"
 """The key that every request carries: the end of its session cancels it."""
 
 ENDED_SESSIONS_KEPT = 1_000
-"""Ended sessions whose requests are remembered, in case the log repeats one; a repeat comes within
-seconds.
-"""
+"""Ended sessions whose requests are remembered, in case the log repeats one; a repeat comes within seconds."""
 
 MESSAGE_CHARS = 300
 
@@ -222,10 +221,16 @@ class EffectDesk:
         if wire_type_of(record.headers) not in self._wanted:
             return []
         try:
-            event = decode(record)
+            return self._read(decode(record))
         except BadRecord:
             # Perception rejects it for all; to us it is no request (law 11).
             return []
+        except Exception:
+            # It would fail again after every restart, for all sessions; the conversation gives up on a request without an answer.
+            log.exception("%s cannot take offset %d", self._source, record.offset)
+            return []
+
+    def _read(self, event: Event) -> list[Record]:
         if event.type in self._effects:
             return self._requested(event)
         if event.type in self._terminal:

@@ -181,6 +181,30 @@ def test_records_that_do_not_decode_are_passed_over() -> None:
     assert bench.runner.submitted == ["q"] and bench.types() == []
 
 
+def test_a_record_that_cannot_be_taken_stops_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    submit = bench.runner.submit
+
+    def fails(request: Event, effect: Any) -> None:
+        if request.id == "bad":
+            raise RuntimeError("no such thing as an unforeseen error")
+        submit(request, effect)
+
+    monkeypatch.setattr(bench.runner, "submit", fails)
+    bench.log(request("bad"), request())
+    bench.read()
+    bench.take(completed())
+    assert bench.types() == ["generation.completed"]
+    assert [r.getMessage() for r in caplog.records] == ["inference cannot take offset 0"]
+    # Nobody answers it; what ends its session ends it, too.
+    bench.log(ended())
+    bench.read()
+    assert bench.types() == ["generation.completed", "generation.failed cancelled"]
+    assert bench.desk.open == 0
+
+
 def test_a_result_that_no_record_can_hold_fails_its_request_only() -> None:
     bench = Bench()
     bench.log(request(), request("p"))
