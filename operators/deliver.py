@@ -27,6 +27,7 @@ from operators.floor import needed_silence
 from operators.intents import read_turn
 from operators.polish import apology, polish
 from operators.reducer import EVERY_HOP, NEVER, Decision, Decisions, Hop
+from operators.spoken_data import in_words
 from operators.works import EVENTS as WORK_EVENTS
 from operators.works import Work
 from schemas.envelope import Event
@@ -177,7 +178,9 @@ class Deliver:
                 if event.data.reason == "user":
                     self._say(state, policy.cancelled, "answer", out)
             case "work.completed" if not work.untold:
-                text = polish(work.result, policy.sentences, policy.spoken_chars) or "It is done."
+                rule = next((r for r in policy.intents if r.name == work.rule), None)
+                said = in_words(work.result, rule.answer if rule else "")
+                text = polish(said, policy.sentences, policy.spoken_chars) or "It is done."
                 out.append(Decision(ReplyPrepared(work=work.work, text=text), work.work))
             case "work.failed" | "work.expired":
                 tell = policy.tell_failures and not work.untold and event.data.reason != "closed"

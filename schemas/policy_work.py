@@ -54,6 +54,8 @@ class IntentRule(BaseModel):
     """Arguments beside those that the pattern takes from the words."""
     say: str = ""
     """Its own holding sentence."""
+    answer: str = ""
+    """What to say of a result that is JSON: `It is {time} in {place.name}.`; without it, or where a name is missing, name by name."""
 
     def templates(self) -> tuple[Template, ...]:
         return tuple(parse_template(p) for p in self.patterns)
