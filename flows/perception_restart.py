@@ -141,6 +141,8 @@ def what_is_logged(
             following = record.offset + 1
             wire, source = glance(record.headers)
             if written_by_flow(wire, source):
+                if not _readable(record):
+                    continue  # in the name of a flow, but not by one
                 if source == b"perception" or wire == _ENDED:
                     history.take(record, wire)
                 elif wire == _SPEECH or wire in _RESPONSE_OVER:
@@ -156,6 +158,14 @@ def what_is_logged(
     again += playback.records()
     again = [r for r in again if r.key not in history.ended and not _was_rejected(r, history)]
     return starts, [history, *again]
+
+
+def _readable(record: StoredRecord) -> bool:
+    try:
+        decode(record)
+    except BadRecord:
+        return False
+    return True
 
 
 def _unusable(record: StoredRecord, timeline: Timeline) -> bool:

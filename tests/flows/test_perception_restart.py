@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.perception import PerceptionStep, build_perception
+from flows.perception_restart import what_is_logged
 from infra.timeline import open_timeline
 from infra.timeline.port import Timeline
+from schemas.cloudevents import decode, wire_type
 from schemas.envelope import Event
+from schemas.errors import BadRecord
+from schemas.record import Record
+from schemas.registry import MODELS
 from tests.support.perceive import Bench, LevelVad, essence, speech
 
 pytestmark = pytest.mark.flow
@@ -94,6 +99,32 @@ def test_the_model_hears_again_only_from_the_last_reset() -> None:
 
 
 # --- on Bytewax
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"channel": [1]}', b"{" * 9999])
+@pytest.mark.parametrize("time", [b"1", b"x", b"9" * 5000])
+def test_what_is_written_in_the_name_of_a_flow_does_not_keep_it_from_starting(
+    value: bytes, time: bytes
+) -> None:
+    b = Bench()
+    b.open("s")
+    b.play(speech(1), session="s")
+    b.run()
+    before = what_is_logged(b.timeline, [0])[1]
+    kinds = ("window", "gap", "format_changed")
+    for name in (*(f"perception.{k}" for k in kinds), "event.rejected", "response.ended"):
+        headers = {
+            "ce_specversion": b"1.0",
+            "ce_type": wire_type(name).encode(),
+            "ce_id": b"foreign",
+            "ce_source": MODELS[name].WRITER.value.encode(),
+            "ce_mediatime": time,
+        }
+        foreign = Record("s", tuple(headers.items()), value)
+        with pytest.raises(BadRecord):
+            decode(foreign)
+        b.timeline.append([foreign])
+    assert what_is_logged(b.timeline, [0])[1] == before
 
 
 class ClosableVad(LevelVad):
