@@ -116,6 +116,14 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(arguments, prog_name="venus", standalone_mode=False)
     except VenusError as error:
         code = _complain("venus", str(error))
+    except OSError as error:
+        # A disk that is full, a folder that is somebody else's, a name that is too long. Without a file it is a fault of ours.
+        if error.filename is None:
+            raise
+        logging.getLogger(__name__).debug("where it happened", exc_info=error)
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        shown = name if len(name) <= 100 else f"{name[:100]}…"
+        code = _complain("venus", f"{shown}: {error.strerror}")
     except Exception as error:
         # Wrong use; by the method, since Typer has its own copy of Click, whose exceptions have no public home.
         if not hasattr(error, "format_message"):

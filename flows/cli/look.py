@@ -92,4 +92,9 @@ def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
         # Text: a session's name may look like rich's markup.
         names = (Text(s.session), s.state, Text(s.device))
         table.add_row(*names, clock(s.media_us), *counts, last)
-    _Out().print(table)
+    console = _Out()
+    if not console.is_terminal:
+        # A file is as wide as what is in it: names are there to be found again.
+        unbounded = console.options.update(max_width=10_000)
+        console.width = max(console.width, console.measure(table, options=unbounded).maximum)
+    console.print(table)

@@ -113,6 +113,20 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert out == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("x" * 300 + ".mcap", "File name too long"), ("file/a.mcap", "File exists")],
+    ids=["too long", "below a file"],
+)
+def test_what_the_file_system_refuses_is_one_line(
+    name: str, says: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert call("export", "--timeline", url, "--to", str(tmp_path / name)) == 2
+    _, err = capsys.readouterr()
+    assert says in err and err.startswith("venus: ") and err.count("\n") == 1
+
+
 OWN_TIMELINE = {"demo", "bench"}
 """Commands that make the timelines they work on, in a folder of their own."""
 
@@ -267,6 +281,15 @@ def test_sessions_are_listed_with_their_state(url: str, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert "kitchen" in out
     assert "[bold]x" in out
+
+
+def test_a_long_name_is_whole_in_a_pipe(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "session-" + "0123456789" * 20
+    with open_timeline(url) as timeline:
+        timeline.append([event(name, SessionOpened(device="kitchen"), 0, "n0")])
+    assert call("sessions", "--timeline", url) == 0
+    (line,) = [row for row in capsys.readouterr().out.splitlines() if name in row]
+    assert "kitchen" in line
 
 
 def test_following_shows_each_record_once_while_others_append(tmp_path: Path) -> None:
