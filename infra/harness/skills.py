@@ -162,15 +162,16 @@ class SkillSet:
 
 def _import(name: str) -> ModuleType:
     """A module by name (also from the current folder) or by the path of its file."""
-    folder = Path.cwd()
+    folder, file = Path.cwd(), None
     if name.endswith(".py"):
         if not Path(name).is_file():
             raise BadInput(f"skills file {name}: no such file")
-        folder, name = Path(name).resolve().parent, Path(name).stem
+        file = Path(name).resolve()
+        folder, name = file.parent, file.stem
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
         what = " ".join(str(error).split())
         if not isinstance(error, (BadInput, ImportError)):
@@ -178,6 +179,11 @@ def _import(name: str) -> ModuleType:
         raise BadInput(
             f"the skills module {name} cannot be imported: {_where(error)}{what}"
         ) from error
+    found = getattr(module, "__file__", None)
+    if file is not None and (found is None or Path(found).resolve() != file):
+        where = "is built in" if found is None else f"is {found}"
+        raise BadInput(f"skills file {file}: the module {name} {where}; give the file another name")
+    return module
 
 
 def _where(error: BaseException) -> str:

@@ -178,6 +178,28 @@ def test_a_mistake_in_skills_is_one_line_before_anything_starts(
     assert not log.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("json.py", f"the module json is {json.__file__}; give the file another name"),
+        ("sys.py", "the module sys is built in; give the file another name"),
+    ],
+)
+def test_a_skills_file_by_the_name_of_another_module_says_so(
+    name: str,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / name
+    path.write_text("x = 1\n")
+    log = f"sqlite:///{tmp_path}/log.db"
+    assert call("run", "--skills", str(path), "--timeline", log) == 2
+    assert capsys.readouterr().err == f"venus: skills file {path}: {says}\n"
+
+
 def test_help_lists_the_commands_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:
     script = (
         "import sys; from flows.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
