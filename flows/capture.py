@@ -125,7 +125,7 @@ class Device:
 
         Raises:
             BadInput: the session is over already; or the file is damaged (after what could be read was played).
-            VenusError: nobody serves the timeline.
+            VenusError: nobody serves the timeline; or the session has ended over a fault of the program.
         """
         place = Place(Lane.TIMELINE, self.timeline.partition_of(self.session))
         start = self.timeline.end()[place.partition]
@@ -144,7 +144,7 @@ class Device:
         self._reader = self.timeline.reader({place: start})
         try:
             self._hello(stop)
-            damage = self._play(stop)
+            damage = self._play(lambda: stop() or self.fold.ended)
             self._goodbye()
         except BaseException:
             self._abandon()
@@ -153,6 +153,12 @@ class Device:
             self._reader.close()
         if damage is not None:
             raise damage
+        fault = self.fold.fault
+        if fault is not None:
+            raise VenusError(
+                f"session {self.session} has ended: operator {fault.operator} failed ({type(fault.__cause__).__name__}), "
+                f"a fault of the program; `venus replay --session {self.session}` shows where"
+            )
 
     def _hello(self, stop: Callable[[], bool]) -> None:
         options = self.options
@@ -223,7 +229,8 @@ class Device:
         self._observe(SessionClosed(), self.sent_us)
 
     def _goodbye(self) -> None:
-        self._close()
+        if not self.fold.ended:
+            self._close()
         last, quiet = self.fold.held, monotonic_s()
         while not self.fold.ended:
             if self._listen(0.1) or self.fold.held != last:

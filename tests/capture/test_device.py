@@ -14,12 +14,14 @@ import soundfile
 from flows import capture
 from flows.capture import Device, DeviceOptions
 from infra.capture.audiofile import AudioFile
+from infra.clock import monotonic_s, sleep_s
 from infra.timeline import Timeline, open_timeline
 from operators.fold import Applied
 from schemas.envelope import Event
 from schemas.errors import BadInput, TimelineError, TimelineUnavailable, VenusError
 from schemas.record import Lane
 from tests.capture.runtime import REPLY, Runtime, decisions, logged
+from tests.support.failing import POISON, Poisoned, with_operator
 
 pytestmark = pytest.mark.flow
 
@@ -48,8 +50,20 @@ def play(
 ) -> Device:
     with AudioFile(path) as audio:
         device = Device(timeline, session, audio, DeviceOptions(**options), on_applied)
-        device.run(stop)
+        try:
+            device.run(stop)
+        finally:
+            if device.fold.ended:
+                logged_end(timeline, session)
     return device
+
+
+def logged_end(timeline: Timeline, session: str) -> None:
+    """Wait for the end in the log: a device, which folds the same records, may be done before it is written."""
+    until = monotonic_s() + 30
+    while not of(timeline, "session.ended", session=session):
+        assert monotonic_s() < until, "the end of the session was never written"
+        sleep_s(0.01)
 
 
 def of(timeline: Timeline, *types: str, session: str = "s") -> list[Event]:
@@ -153,6 +167,27 @@ def test_a_stopped_device_closes_its_session(tmp_path: Path, speed: float | None
         )
         assert len(of(timeline, "session.closed")) == 1
         assert len(of(timeline, "session.ended")) == 1
+
+
+@pytest.mark.parametrize("speed", [None, 5.0])
+def test_a_session_that_a_fault_ends_is_left_with_a_line(
+    tmp_path: Path,
+    speed: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+    failing_operators: None,
+) -> None:
+    with_operator(monkeypatch, Poisoned)
+    path = recording(tmp_path / "a.wav", (*QUESTION, (60.0, False)))
+    with open_timeline("memory://") as timeline:
+        with (
+            Runtime(timeline, hears=lambda _: POISON, speed=speed or 1),
+            pytest.raises(VenusError, match=r"operator capture failed \(ZeroDivisionError\)"),
+        ):
+            play(timeline, path, speed=speed)
+        assert [e.data.reason for e in of(timeline, "session.ended")] == ["fault"]
+        assert of(timeline, "session.closed") == []
+        sent = sum(e.data.samples for e in logged(timeline, "s", Lane.MEDIA))
+        assert speed is None or sent < 30 * RATE, "it went on into a session that is over"
 
 
 class Dying:

@@ -9,9 +9,6 @@ import pytest
 from flows.conversation_session import ConversationSession
 from flows.replay import digests_through_bytewax, prove
 from infra.timeline import open_timeline
-from operators import fold as folding
-from operators.capture import Capture
-from operators.fold import SessionFold
 from operators.interrupt import Interrupt
 from operators.lifecycle import Lifecycle
 from operators.reducer import Decisions
@@ -19,20 +16,10 @@ from schemas.cloudevents import decode, encode
 from schemas.envelope import Event
 from schemas.errors import BadRecord
 from schemas.record import Lane, Record, StoredRecord
+from tests.support.failing import POISON, Poisoned, with_operator
 from tests.support.script import Session
 
 pytestmark = pytest.mark.flow
-
-POISON = "what is the poison"
-
-
-class Poisoned(Capture):
-    """It cannot bear one sentence."""
-
-    def step(self, state: Any, event: Event, now: int) -> Decisions:
-        if event.type == "turn.ended" and event.data.text == POISON:
-            raise ZeroDivisionError(f"object at {id(event):#x}")
-        return super().step(state, event, now)
 
 
 class NeverEnds(Lifecycle):
@@ -45,13 +32,6 @@ class NeverEnds(Lifecycle):
 def talk(name: str, said: str) -> Session:
     session = Session(name, transcript=lambda _: said)
     return session.silence(500).speak(1000).silence(4000).speak(1000).silence(4000).close()
-
-
-def with_operator(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
-    """Let `kind` take the place of the operator that it is derived from."""
-    operators = tuple(kind() if issubclass(kind, type(o)) else o for o in folding.OPERATORS)
-    monkeypatch.setattr(folding, "OPERATORS", operators)
-    monkeypatch.setattr(SessionFold.__init__, "__defaults__", (operators, None, None))
 
 
 @pytest.fixture
