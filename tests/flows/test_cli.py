@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli import COMMANDS, main
+from flows.cli import COMMANDS
 from flows.looking import follow
 from flows.settings import Settings
 from infra.timeline import open_timeline
@@ -20,6 +20,7 @@ from schemas.errors import BadInput
 from schemas.record import Lane, Record
 from schemas.session import SessionClosed, SessionEnded, SessionOpened
 from schemas.turns import TurnEnded
+from tests.support.cli import call
 
 pytestmark = pytest.mark.flow
 
@@ -67,13 +68,6 @@ def url(tmp_path: Path) -> str:
         )
         timeline.append([event("a", Pcm(16_000, 1, bytes(320)), 0, "m0")], Lane.MEDIA)
     return url
-
-
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main(list(arguments))
-    assert isinstance(done.value.code, int)
-    return done.value.code
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
@@ -137,67 +131,6 @@ def test_every_command_has_help_and_a_timeline(
 ) -> None:
     assert call(name, "--help") == 0
     assert "--timeline" in capsys.readouterr().out or name in OWN_TIMELINE
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (None, "skills file {}: no such file"),
-        ("x = 1\n1 / 0\n", "{}:2: ZeroDivisionError: division by zero"),
-        ("import os\ndef f(:\n", "{}:2: SyntaxError: "),
-        ("import no_such_thing\n", "{}:1: No module named 'no_such_thing'"),
-        ("raise SystemExit('not\\ntoday')\n", "{}:1: SystemExit: not today"),
-        (
-            "from infra.harness.skills import skill\n\n@skill('a', 'b')\ndef f(x: int): ...\n",
-            "{}:3: skill a: its first parameter needs a pydantic model",
-        ),
-        (
-            "from pydantic import BaseModel, Field\n\nclass A(BaseModel):\n    x: int = Field(pattern=')')\n",
-            "{}:3: ",
-        ),
-    ],
-    ids=["missing", "raises", "syntax", "import", "exit", "skill", "model"],
-)
-@pytest.mark.parametrize("flows", [[], ["--flows", "harness"]], ids=["all", "harness"])
-def test_a_mistake_in_skills_is_one_line_before_anything_starts(
-    tmp_path: Path,
-    text: str | None,
-    says: str,
-    flows: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    path = tmp_path / "wrong_skills.py"
-    if text is not None:
-        path.write_text(text)
-    log = tmp_path / "log.db"
-    assert call("run", *flows, "--skills", str(path), "--timeline", f"sqlite:///{log}") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert says.format(path) in line
-    assert not log.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("json.py", f"the module json is {json.__file__}; give the file another name"),
-        ("sys.py", "the module sys is built in; give the file another name"),
-    ],
-)
-def test_a_skills_file_by_the_name_of_another_module_says_so(
-    name: str,
-    says: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    path = tmp_path / name
-    path.write_text("x = 1\n")
-    log = f"sqlite:///{tmp_path}/log.db"
-    assert call("run", "--skills", str(path), "--timeline", log) == 2
-    assert capsys.readouterr().err == f"venus: skills file {path}: {says}\n"
 
 
 def test_help_lists_the_commands_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,22 +8,16 @@ import numpy as np
 import pytest
 import soundfile
 
-from flows.cli import main
 from flows.session_files import Wishes, export, import_file
 from infra.atomic import LONGEST_NAME, file_stem
 from infra.timeline import open_timeline
 from tests.replay.sessions import memory, talk
+from tests.support.cli import call
 
 pytestmark = pytest.mark.flow
 
 LONG = "é[/]" * 75
 MARKUP = "[bold]x[/bold][/]"
-
-
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main(list(arguments))
-    return int(str(done.value.code))
 
 
 @pytest.fixture(scope="module")
