@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,12 @@ def env(arguments: Nothing) -> str:
 """
 
 
+_FILES = count()
+
+
 def skills_file(folder: Path) -> str:
-    path = folder / "skills_for_tests.py"
+    # A process has one module of a name.
+    path = folder / f"skills_for_tests_{next(_FILES)}.py"
     path.write_text(SKILLS)
     return str(path)
 

@@ -70,3 +70,17 @@ def test_a_skills_file_by_the_name_of_another_module_says_so(
     log = f"sqlite:///{tmp_path}/log.db"
     assert call("run", "--skills", str(path), "--timeline", log) == 2
     assert capsys.readouterr().err == f"venus: skills file {path}: {says}\n"
+
+
+def test_two_skills_files_of_one_name_are_not_taken_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    paths = [tmp_path / folder / "skills_twice.py" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("x = 1\n")
+    log = f"sqlite:///{tmp_path}/log.db"
+    assert call("run", "--skills", ",".join(map(str, paths)), "--timeline", log) == 2
+    said = capsys.readouterr().err
+    assert f"skills file {paths[1]}: the module skills_twice is {paths[0]}" in said
