@@ -313,7 +313,8 @@ class Device:
         except BadRecord:
             return
         self._succession.follow(event)
-        if self._succession.replaced and not self._closed:
+        # Of a session that is over, everything is late.
+        if self._succession.replaced and not self._closed and not self.fold.ended:
             raise VenusError(
                 f"another device has taken over session {self.session!r} at {self.sent_us / S:.1f} s; "
                 "this one has left it (a session of its own needs another --session)"

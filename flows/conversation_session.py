@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 from infra.timeline.port import Place, Timeline
 from operators.fold import SessionFold
 from schemas.base import Kind
-from schemas.cloudevents import decode, encode
+from schemas.cloudevents import attributes, decode, encode
 from schemas.envelope import Event
 from schemas.errors import BadRecord, Divergence
+from schemas.ids import decision_id
 from schemas.record import Lane, Record, StoredRecord
 from schemas.registry import KINDS, forged
+from schemas.responses import OperatorFailed
+from schemas.session import SessionEnded
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ class ConversationSession:
     @property
     def ended(self) -> bool:
         """The session has ended: whatever still comes of it is late."""
-        return self._fold.ended
+        return self._fold.ended or self._broken
 
     def feed(self, record: StoredRecord) -> list[Record]:
         """Take the next record of the session; returns those of the decisions that it leads to.
@@ -83,12 +86,33 @@ class ConversationSession:
             return []  # perception reports it; a type of a newer version passes through
         except Divergence:
             raise
-        except Exception:
+        except Exception as error:
             # What an operator fails with ends its session in the fold. Should anything else fail, it would do so after every restart,
             # so this session decides nothing any more, and all others go on (law 8).
             log.exception("session %s is given up at offset %d", record.key, record.offset)
             self._broken = True
-            return []
+            return self._given_up(record, error)
+
+    def _given_up(self, record: StoredRecord, error: Exception) -> list[Record]:
+        """The end that nobody can derive, so that no other flow goes on with the session; a replay shows it as a difference."""
+        session = record.key or ""
+        now, cause = self._fold.now, attributes(record.headers).get("ce_id", b"").decode()
+        failed = OperatorFailed(operator="conversation", error=type(error).__name__)
+        end = SessionEnded(reason="fault", turns=0, responses=0)
+        return [
+            encode(
+                Event(
+                    data.TYPE,
+                    session,
+                    decision_id(session, cause, "conversation", index),
+                    "conversation",
+                    data,
+                    now,
+                    cause,
+                )
+            )
+            for index, data in enumerate((failed, end))
+        ]
 
     def _feed(self, record: StoredRecord) -> list[Record]:
         event = decode(record)

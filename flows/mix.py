@@ -38,6 +38,25 @@ BLOCK_S = 10
 Int16 = NDArray[np.int16]
 
 
+def check_mix_path(path: Path) -> None:
+    """See beforehand whether a mix can be written there.
+
+    Raises:
+        BadInput: no kind of sound file, or a place where nothing can be written.
+    """
+    kind = path.suffix.lstrip(".").upper()
+    if kind not in soundfile.available_formats():
+        raise BadInput(f"{path}: {path.suffix or 'no extension'}: write .wav or .flac")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        existed = path.exists()
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
 def render_mix(timeline: Timeline, session: str, path: Path) -> Path:
     """Write the mix of a session; returns its path.
 

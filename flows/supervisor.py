@@ -297,7 +297,7 @@ class Supervisor:
             self.log_dir.mkdir(parents=True, exist_ok=True)
             self._start_triton()
             for name in self.flows:
-                command = [sys.executable, "-m", "flows", "flow", name]
+                command = [sys.executable, "-P", "-m", "flows", "flow", name]
                 command += ["--timeline", self.timeline, "--triton", self.triton_url]
                 command += self._more.get(name, ())
                 child = Child(name, command, self.log_dir / f"{name}.log", self.say)

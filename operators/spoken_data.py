@@ -4,9 +4,10 @@ Tools that a phrase calls answer without a language model in between, and many a
 braces; here it becomes `Timezone Europe/Paris, datetime 2 December 2026, 16:27.`.
 """
 
-import json
 import re
 from typing import Any
+
+import orjson
 
 from schemas.base import too_deep
 
@@ -14,6 +15,7 @@ VALUES = 40
 """Of a longer answer only so many values are put into words: more than anybody would listen to."""
 
 _FIELD = re.compile(r"\{([\w.-]+)\}")
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.S)
 _WHEN = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-([0-3][0-9])(?:[T ]([0-2][0-9]):([0-5][0-9])\S*)?")
 _MONTHS = [
     "January",
@@ -38,18 +40,21 @@ def in_words(result: str, answer: str = "") -> str:
 
     `answer` is a sentence whose `{name}`, `{items.0.title}` are looked up in the result. It is left aside where one of them is missing.
     """
-    text = result.strip()
-    if not text.startswith(("{", "[")):
+    text = result.strip(" \t\r\n\ufeff")
+    fenced = _FENCE.fullmatch(text)
+    text = fenced[1].strip() if fenced else text
+    if not text.startswith(("{", "[", '"')):
         return result
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        # It refuses what is no JSON though Python reads it (NaN), and text that no record could hold (half a surrogate pair).
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
         value = None
     if value is None or too_deep({"": value}):
         # Cut short, as long results are, or only like JSON.
         return _MARKS.sub(" ", text) if text.startswith(('{"', '[{"', '["')) else result
     filled = _filled(answer, value)
-    return filled if filled else ". ".join(_sentences(value))
+    return filled if re.search(r"\w", filled) else ". ".join(_sentences(value))
 
 
 def _filled(answer: str, value: Any) -> str:
@@ -58,8 +63,9 @@ def _filled(answer: str, value: Any) -> str:
     def look_up(match: re.Match[str]) -> str:
         nonlocal missing
         found = _at(value, match[1].split("."))
-        missing = missing or found is None
-        return "" if found is None else _flat(found)
+        said = "" if found is None else _flat(found)
+        missing = missing or not said
+        return said
 
     sentence = _FIELD.sub(look_up, answer)
     return "" if missing else sentence

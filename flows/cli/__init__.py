@@ -3,6 +3,7 @@
 Every error of ours is one line on stderr and exit code 2; a command that exists to find something exits with 1 when it has.
 """
 
+import errno
 import importlib
 import logging
 import os
@@ -118,11 +119,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain("venus", str(error))
     except OSError as error:
         # A disk that is full, a folder that is somebody else's, a name that is too long. Without a file it is a fault of ours.
-        if error.filename is None:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if error.filename is None and not full:
             raise
         logging.getLogger(__name__).debug("where it happened", exc_info=error)
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-        shown = name if len(name) <= 100 else f"{name[:100]}…"
+        name = error.filename if isinstance(error.filename, str | bytes) else "writing"
+        shown = os.fsdecode(name)
+        shown = shown if len(shown) <= 100 else f"{shown[:100]}…"
         code = _complain("venus", f"{shown}: {error.strerror}")
     except Exception as error:
         # Wrong use; by the method, since Typer has its own copy of Click, whose exceptions have no public home.

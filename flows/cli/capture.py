@@ -91,7 +91,7 @@ def capture(
     """Play a file to the assistant."""
     from flows.capture import Device, DeviceOptions
     from flows.live_view import LiveView
-    from flows.mix import render_mix
+    from flows.mix import check_mix_path, render_mix
     from flows.settings import timeline_at
     from infra.capture.audiofile import AudioFile
     from infra.capture.room import Echo
@@ -101,6 +101,8 @@ def capture(
     for name, seconds in (("--tail", tail), ("--max-wait", max_wait)):
         if not 0 <= seconds <= 3600:
             raise BadInput(f"{name} {seconds:g}: seconds from 0 to 3600")
+    if out is not None:
+        check_mix_path(out)
     options = DeviceOptions(
         speed=parse_speed(speed),
         chunk_ms=chunk_ms,

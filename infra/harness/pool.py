@@ -91,6 +91,7 @@ class SkillPool:
                 return worker
         command = [
             sys.executable,
+            "-P",  # the folder it is started in may hold a json.py
             "-m",
             "infra.harness.worker",
             str(os.getpid()),

@@ -95,3 +95,24 @@ def test_a_device_whose_session_another_takes_over_fails_with_a_line(tmp_path: P
         assert code == 0 and first.returncode == 1
         assert said.startswith(b"venus: another device has taken over session 's' at ")
         assert said.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mix.foo", ".foo: write .wav or .flac"),
+        ("mix", "no extension: write .wav or .flac"),
+        ("file/mix.wav", "cannot be written"),
+        ("folder.wav", "cannot be written (Is a directory)"),
+    ],
+)
+def test_a_mix_that_cannot_be_written_is_refused_before_anything_is_said(
+    name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.wav").mkdir()
+    path, log = quiet_file(tmp_path / "a.wav", 0.3), tmp_path / "t.db"
+    code = run(str(path), "--timeline", f"sqlite:///{log}", "--out", str(tmp_path / name))
+    said = capsys.readouterr().err
+    assert code == 2 and says in said and said.count("\n") == 1
+    assert not log.exists()

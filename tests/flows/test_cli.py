@@ -121,6 +121,13 @@ def test_what_the_file_system_refuses_is_one_line(
     assert says in err and err.startswith("venus: ") and err.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("replay", "--timeline", url, "--junit", "/dev/full") == 2
+    _, err = capsys.readouterr()
+    assert err.splitlines()[-1] == "venus: writing: No space left on device"
+
+
 OWN_TIMELINE = {"demo", "bench"}
 """Commands that make the timelines they work on, in a folder of their own."""
 

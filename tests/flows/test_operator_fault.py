@@ -16,6 +16,7 @@ from schemas.cloudevents import decode, encode
 from schemas.envelope import Event
 from schemas.errors import BadRecord
 from schemas.record import Lane, Record, StoredRecord
+from schemas.registry import forged
 from tests.support.failing import POISON, Poisoned, with_operator
 from tests.support.script import Session
 
@@ -161,7 +162,13 @@ def test_whatever_else_fails_gives_up_its_session_alone(
         log = run(both())
     (said,) = caplog.records
     assert "session bad is given up at offset" in said.getMessage()
+    decided = [decode(r) for r in log if r.key == "bad"]
     assert "turn.ended" not in types(log, "bad") and "turn.started" in types(log, "bad")
+    # Nobody can derive this end, but without it the other flows would wait for the session.
+    failed, end = (e for e in decided if e.source == "conversation")
+    assert failed.data.model_dump() == {"operator": "conversation", "error": "RuntimeError"}
+    assert (end.type, end.data.reason) == ("session.ended", "fault")
+    assert not any(forged(e.type, e.source) for e in (failed, end))
     assert [r for r in log if r.key == "good"] == whole
 
 

@@ -306,7 +306,8 @@ def test_a_run_ends_when_it_is_idle_and_a_killed_flow_misses_nothing(
 
 
 def venus_run(log: Timeline, folder: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "flows", "run", "--timeline", log.url]
+    # As the console script: without the current folder in front.
+    command = [sys.executable, "-P", "-m", "flows", "run", "--timeline", log.url]
     command += ["--flows", "conversation", "--log-dir", str(folder / "log"), *more]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
 
@@ -361,3 +362,15 @@ def test_an_idle_run_ends_with_0_and_a_second_one_is_refused(log: Timeline, tmp_
     _, err = third.communicate(timeout=PATIENCE_S)
     assert third.returncode == 0
     assert "idle" in err
+
+
+def test_files_in_the_current_folder_do_not_pass_for_modules_of_python(
+    log: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skills lie there, under whatever name their writer likes."""
+    for name in ("json", "queue", "logging"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the one of Python')")
+    monkeypatch.chdir(tmp_path)
+    run = venus_run(log, tmp_path, "--until-idle")
+    _, err = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0 and "idle" in err, err

@@ -32,6 +32,14 @@ TIME = '{"timezone": "Europe/Paris", "datetime": "2026-12-02T16:27:48+01:00", "i
         ("{not json}", "It is {x}.", "{not json}."),
         ("[1] See the note.", "", "[1] See the note."),
         ("It is 21 degrees.", "It is {degrees}.", "It is 21 degrees."),
+        ('"quoted as JSON"', "", "Quoted as JSON."),
+        ('"Yes", she said.', "", '"Yes", she said.'),
+        ('\ufeff{"n": "one"}', "", "One."),
+        ('```json\n{"n": "one"}\n```', "", "One."),
+        ('{"n": "one"}', "{", "One."),
+        ('{"n": "one"}', "{}", "One."),
+        ('{"n": "", "m": 1}', "It is {n}.", "M 1."),
+        ('{"half": "\\ud800x"}', "", "half: \\ud800x."),
         ("[" * 900 + "]" * 900, "", ""),
         ("{}", "", ""),
     ],
@@ -42,7 +50,11 @@ def test_what_is_spoken_of_json(result: str, answer: str, spoken: str) -> None:
 
 words = st.text("abcXYZ_- é汉", max_size=12)
 any_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | words,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(words, inner),
     max_leaves=30,
 )
