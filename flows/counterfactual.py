@@ -167,6 +167,7 @@ class _World:
         self._heap: list[tuple[int, int, int, Event]] = []
         self._count = 0
         self._acks = 0
+        self._closed = False
         self._twin: dict[str, str] = {}
         """Response → the recorded one that it corresponds to."""
         self._prepared = list(rec.prepared)
@@ -205,6 +206,7 @@ class _World:
                 self._settle()
 
     def _apply(self, event: Event) -> None:
+        self._closed = self._closed or event.type == "session.closed"
         steps = self.fold.feed(event)
         for step in steps:
             if step.fate != "applied":
@@ -338,9 +340,10 @@ class _World:
         if ack.at_us > (self._horizon if self.rec.asap else self.fold.now):
             return False
         data = PlaybackAck(response=response, played_us=ack.played_us, state=ack.state)
-        self._say(
-            Event(data.TYPE, self.rec.session, self._name(data, ack.at_us), SOURCE, data, ack.at_us)
-        )
+        name, known = self._name(data, ack.at_us), response in self._twin
+        if self.rec.asap and self._closed and known and name.startswith(SOURCE):
+            return False  # the recording's device said it when all was over, or never
+        self._say(Event(data.TYPE, self.rec.session, name, SOURCE, data, ack.at_us))
         return True
 
     def _name(self, ack: PlaybackAck, at: int) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from flows.counterfactual import take_apart, under
 from flows.replay import all_records, sessions_of
@@ -162,6 +162,7 @@ def test_any_conversation(drama: Any) -> None:
 
 
 @given(dramas)
+@example(([("silence", 9, ""), ("say", 0, WORDS[0]), ("tick", 3, ""), ("speak", 1, "")], {}))
 @settings(max_examples=100)
 def test_any_conversation_as_fast_as_possible(drama: Any) -> None:
     acts, policy = drama
