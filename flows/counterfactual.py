@@ -108,6 +108,8 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
         if _user(event) and all(s.fate == "applied" or s.input is not event for s in steps):
             arrived.append(event)
         for step in steps:
+            if step.fate in ("late", "forged"):
+                raw.pop((step.input.source, step.input.id), None)
             if step.fate != "applied":
                 continue
             place += 1
@@ -131,6 +133,9 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
     if rec.asap:
         # The fold orders them, and time has come as far as what waits in it says.
         rec.inputs, rec.places = arrived, list(range(len(arrived)))
+        # An answer that the session's end overtook has come: without it the fold would wait for it.
+        for answer in (e for e in raw.values() if e.type in TERMINALS or e.type in PARTIALS):
+            _note(rec, by_id, place + 1, fold.now, answer)
     return rec
 
 
@@ -166,8 +171,7 @@ class _World:
         self.unanswered: list[Event] = []
         self._heap: list[tuple[int, int, int, Event]] = []
         self._count = 0
-        self._acks = 0
-        self._closed = False
+        self._acks, self._as_recorded = 0, True
         self._twin: dict[str, str] = {}
         """Response → the recorded one that it corresponds to."""
         self._prepared = list(rec.prepared)
@@ -206,7 +210,6 @@ class _World:
                 self._settle()
 
     def _apply(self, event: Event) -> None:
-        self._closed = self._closed or event.type == "session.closed"
         steps = self.fold.feed(event)
         for step in steps:
             if step.fate != "applied":
@@ -214,7 +217,9 @@ class _World:
             for seen in (step.input, *step.decisions):
                 if seen.type in Playouts.EVENTS:
                     self._playouts.follow(seen, seen.mediatime or self.fold.now)
+            done = len(self.decisions)
             self.decisions.extend(step.decisions)
+            self._as_recorded &= self.rec.decisions[done : len(self.decisions)] == [*step.decisions]
             for decision in step.decisions:
                 self._decided(decision)
 
@@ -340,10 +345,14 @@ class _World:
         if ack.at_us > (self._horizon if self.rec.asap else self.fold.now):
             return False
         data = PlaybackAck(response=response, played_us=ack.played_us, state=ack.state)
-        name, known = self._name(data, ack.at_us), response in self._twin
-        if self.rec.asap and self._closed and known and name.startswith(SOURCE):
+        twin = self.rec.played.get(self._twin.get(response, ""))
+        acks = None if twin is None or not self.rec.asap else twin.acks
+        quiet = all((e.mediatime or 0) < ack.at_us for _, _, e in acks or ())
+        if self._as_recorded and acks is not None and quiet:
             return False  # the recording's device said it when all was over, or never
-        self._say(Event(data.TYPE, self.rec.session, name, SOURCE, data, ack.at_us))
+        self._say(
+            Event(data.TYPE, self.rec.session, self._name(data, ack.at_us), SOURCE, data, ack.at_us)
+        )
         return True
 
     def _name(self, ack: PlaybackAck, at: int) -> str:

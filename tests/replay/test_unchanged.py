@@ -163,6 +163,17 @@ def test_any_conversation(drama: Any) -> None:
 
 @given(dramas)
 @example(([("silence", 9, ""), ("say", 0, WORDS[0]), ("tick", 3, ""), ("speak", 1, "")], {}))
+@example(
+    (
+        [
+            ("type", 0, "what is the weather in Paris"),
+            ("silence", 1, ""),
+            ("speak", 12, WORDS[0]),
+            ("silence", 40, ""),
+        ],
+        {},
+    )
+)
 @settings(max_examples=100)
 def test_any_conversation_as_fast_as_possible(drama: Any) -> None:
     acts, policy = drama
