@@ -1,7 +1,8 @@
 """What would have happened under another policy: the fold with the recorded world answering the decisions that it takes now.
 
-A changed decision has another id and comes at another time, so recorded answers cannot simply be fed again. The recorded world is taken
-apart and put together anew:
+As long as what is decided is what was decided on the recorded world, that world goes on as it came, record by record. With nothing
+changed, exactly the recorded decisions come out, ids and all. From the first other decision on, ids and times are others, so
+recorded answers cannot simply be fed again, and the rest of the recorded world is put together anew:
 - The user goes on as recorded: windows, ticks, typed text and the like come at their media times.
 - A model's answer goes to the request that corresponds to the recorded one (same kind; of speech, the same sentence of the same
   response; else the nearest in time), as long after it as it was recorded. A request without a counterpart stays unanswered, and
@@ -10,10 +11,10 @@ apart and put together anew:
   differently, the loudspeaker's own model (`operators.playout`) goes on.
 - "As long after" counts in the session's time at which a thing came, not in the time it carries: a device's clock runs ahead of the
   windows. What has not moved comes in its recorded place.
-With nothing changed, exactly the recorded decisions come out, ids and all (a test holds it to that).
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -45,17 +46,15 @@ LATER_TICKS = 10
 @dataclass(slots=True)
 class _Request:
     event: Event
-    answers: list[tuple[int, int, Event]] = field(default_factory=list)
-    """(place in the recording, delay, outcome as it came)."""
+    answers: list[tuple[int, int]] = field(default_factory=list)
+    """(place in the recording, delay) of each outcome."""
+    answered: bool = False
+    """Whether the last of them has come."""
     used: bool = False
 
     @property
     def at(self) -> int:
         return self.event.mediatime or 0
-
-    @property
-    def answered(self) -> bool:
-        return any(e.type in TERMINALS for _, _, e in self.answers)
 
 
 @dataclass(slots=True)
@@ -63,8 +62,8 @@ class _Played:
     """A recorded response: when it began, what the loudspeaker said of it, what became of its floor."""
 
     started: int | None = None
-    acks: list[tuple[int, int, Event]] = field(default_factory=list)
-    """(place in the recording, session time at which it came, acknowledgement as it came)."""
+    acks: list[tuple[int, int]] = field(default_factory=list)
+    """(place in the recording, session time at which it came) of each acknowledgement."""
     floor: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -73,9 +72,12 @@ class Recording:
     """One session, taken apart."""
 
     session: str
-    inputs: list[Event] = field(default_factory=list)
-    """What is fed again as it was, with its place."""
-    places: list[int] = field(default_factory=list)
+    world: list[Event] = field(default_factory=list)
+    """All that came and was not decided, by place. Who puts something else in a place changes the recorded world."""
+    decided: list[tuple[Event, ...]] = field(default_factory=list)
+    """What was decided on each, under the recorded policy."""
+    user: list[int] = field(default_factory=list)
+    """The places of what comes whatever is decided."""
     requests: dict[str, list[_Request]] = field(default_factory=dict)
     prepared: list[Event] = field(default_factory=list)
     played: dict[str, _Played] = field(default_factory=dict)
@@ -97,68 +99,48 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
 
     fold = SessionFold(session, on_recorded=recorded)
     by_id: dict[str, _Request] = {}
-    place = 0
-    raw: dict[tuple[str, str], Event] = {}
-    """Inputs that wait in the fold, as they came: it moves the close of an asap session, and would do so again."""
-    arrived: list[Event] = []
     for event in events:
-        if KINDS[event.type] is not Kind.DECISION:
-            raw.setdefault((event.source, event.id), event)
         steps = fold.feed(event)
-        if _user(event) and all(s.fate == "applied" or s.input is not event for s in steps):
-            arrived.append(event)
-        for step in steps:
-            if step.fate in ("late", "forged"):
-                raw.pop((step.input.source, step.input.id), None)
-            if step.fate != "applied":
-                continue
-            place += 1
-            came = raw.pop((step.input.source, step.input.id), step.input)
-            _note(rec, by_id, place, fold.now, came)
-            for decision in step.decisions:
-                if decision.type in REQUESTS:
-                    request = by_id[decision.id] = _Request(decision)
-                    rec.requests.setdefault(REQUESTS[decision.type], []).append(request)
-                elif decision.type == "response.prepared":
-                    rec.prepared.append(decision)
-                elif decision.type == "response.started":
-                    rec.played.setdefault(decision.data.response, _Played()).started = (
-                        decision.mediatime or 0
-                    )
-                elif decision.type in _FLOOR:
-                    floor = rec.played.setdefault(decision.data.response, _Played()).floor
-                    floor.append((place, decision.type))
+        if KINDS[event.type] is Kind.DECISION:
+            continue
+        place = len(rec.world)
+        rec.world.append(event)
+        decided = tuple(decision for step in steps for decision in step.decisions)
+        rec.decided.append(decided)
+        # An answer that the session's end overtook has come: without it an asap session would wait for it.
+        answer = event.type in TERMINALS or event.type in PARTIALS
+        if (answer and fold.ended) or not any(
+            s.input is event and s.fate != "applied" for s in steps
+        ):
+            _note(rec, by_id, place, fold.now, event)
+        for decision in decided:
+            if decision.type in REQUESTS:
+                request = by_id[decision.id] = _Request(decision)
+                rec.requests.setdefault(REQUESTS[decision.type], []).append(request)
+            elif decision.type == "response.prepared":
+                rec.prepared.append(decision)
+            elif decision.type == "response.started":
+                rec.played.setdefault(decision.data.response, _Played()).started = (
+                    decision.mediatime or 0
+                )
+            elif decision.type in _FLOOR:
+                floor = rec.played.setdefault(decision.data.response, _Played()).floor
+                floor.append((place, decision.type))
     rec.ended = fold.ended
     rec.asap = fold.config is not None and fold.config.pacing == "asap"
-    if rec.asap:
-        # The fold orders them, and time has come as far as what waits in it says.
-        rec.inputs, rec.places = arrived, list(range(len(arrived)))
-        # An answer that the session's end overtook has come: without it the fold would wait for it.
-        for answer in (e for e in raw.values() if e.type in TERMINALS or e.type in PARTIALS):
-            _note(rec, by_id, place + 1, fold.now, answer)
     return rec
-
-
-def _user(event: Event) -> bool:
-    """Whether it comes whatever is decided."""
-    return (
-        KINDS[event.type] is not Kind.DECISION
-        and event.type not in TERMINALS
-        and event.type not in PARTIALS
-        and event.type != "playback.ack"
-    )
 
 
 def _note(rec: Recording, by_id: dict[str, _Request], place: int, now: int, event: Event) -> None:
     if event.type in TERMINALS or event.type in PARTIALS:
         request = by_id.get(event.cause or "")
         if request is not None:
-            request.answers.append((place, now - request.at, event))
+            request.answers.append((place, now - request.at))
+            request.answered |= event.type in TERMINALS
     elif event.type == "playback.ack":
-        rec.played.setdefault(event.data.response, _Played()).acks.append((place, now, event))
-    elif _user(event):
-        rec.inputs.append(event)
-        rec.places.append(place)
+        rec.played.setdefault(event.data.response, _Played()).acks.append((place, now))
+    else:
+        rec.user.append(place)
 
 
 class _World:
@@ -171,7 +153,7 @@ class _World:
         self.unanswered: list[Event] = []
         self._heap: list[tuple[int, int, int, Event]] = []
         self._count = 0
-        self._acks, self._as_recorded = 0, True
+        self._acks = 0
         self._twin: dict[str, str] = {}
         """Response → the recorded one that it corresponds to."""
         self._prepared = list(rec.prepared)
@@ -180,46 +162,53 @@ class _World:
         self._playouts = Playouts()
         self._modelled: set[str] = set()
         """Responses whose loudspeaker is the model."""
-        self._next_place = 0
+        self._place = 0
+        """Where in the recording this world is."""
         self._horizon = 0
         """How far the user has been heard: beyond it, the loudspeaker has not played yet."""
 
     def run(self) -> None:
-        for place, event in zip(self.rec.places, self.rec.inputs, strict=True):
-            self._next_place = place
+        if self._as_recorded():
+            return
+        # What has come by now has come; only the rest is put together anew.
+        self._heap = [due for due in self._heap if due[1] > self._place]
+        heapq.heapify(self._heap)
+        for place in self.rec.user[bisect_right(self.rec.user, self._place) :]:
+            self._place = place
             self._settle()
-            self._apply(event)
-            if event.type in _TIME:
-                self._horizon = max(self._horizon, event.mediatime or 0)
-        self._next_place += 1 << 60
+            self._come(self.rec.world[place])
+        self._place = len(self.rec.world)
         self._settle()
         for _ in range(LATER_TICKS if self.rec.ended else 0):
             if not self.fold.ended:
                 # What is open now may need longer than the recorded session did.
-                self._horizon = max(self._horizon, self.fold.now) + 1_000_000
-                self._apply(
-                    Event(
-                        "clock.tick",
-                        self.rec.session,
-                        f"{SOURCE}-tick-{self._horizon}",
-                        f"perception/{SOURCE}",
-                        ClockTick(),
-                        self._horizon,
-                    )
-                )
+                at = max(self._horizon, self.fold.now) + 1_000_000
+                name, source = f"{SOURCE}-tick-{at}", f"perception/{SOURCE}"
+                self._come(Event("clock.tick", self.rec.session, name, source, ClockTick(), at))
                 self._settle()
 
-    def _apply(self, event: Event) -> None:
-        steps = self.fold.feed(event)
-        for step in steps:
+    def _as_recorded(self) -> bool:
+        """Go on as it came until something else is decided; returns whether nothing is."""
+        for place, event in enumerate(self.rec.world):
+            self._place = place
+            if event.type == "playback.ack":
+                self._acknowledged(event)
+            done = len(self.decisions)
+            self._come(event)
+            if tuple(self.decisions[done:]) != self.rec.decided[place]:
+                return False
+        return True
+
+    def _come(self, event: Event) -> None:
+        if event.type in _TIME:
+            self._horizon = max(self._horizon, event.mediatime or 0)
+        for step in self.fold.feed(event):
             if step.fate != "applied":
                 continue
             for seen in (step.input, *step.decisions):
                 if seen.type in Playouts.EVENTS:
                     self._playouts.follow(seen, seen.mediatime or self.fold.now)
-            done = len(self.decisions)
             self.decisions.extend(step.decisions)
-            self._as_recorded &= self.rec.decisions[done : len(self.decisions)] == [*step.decisions]
             for decision in step.decisions:
                 self._decided(decision)
 
@@ -232,14 +221,14 @@ class _World:
                 return
             due, place, _, what = self._heap[0]
             if not self.rec.asap and (
-                due > self.fold.now or (due == self.fold.now and place > self._next_place)
+                due > self.fold.now or (due == self.fold.now and place > self._place)
             ):
                 return
             heapq.heappop(self._heap)
             if what.type == "playback.ack":
                 self._recorded_ack(what, place)
             else:
-                self._apply(what)
+                self._come(what)
 
     def _push(self, due: int, place: int, what: Event) -> None:
         self._count += 1
@@ -258,7 +247,8 @@ class _World:
                 self._modelled.add(event.data.response)
                 return
             shift = (event.mediatime or 0) - twin.started
-            for place, came, ack in twin.acks:
+            for place, came in twin.acks:
+                ack = self.rec.world[place]
                 data = ack.data.model_copy(update={"response": event.data.response})
                 self._push(came + shift, place, _later(ack, shift)._replace(data=data))
         elif event.type in _FLOOR:
@@ -290,7 +280,8 @@ class _World:
             for n in ("turn", "response", "work")
             if n in type(event.data).model_fields
         }
-        for place, delay, answer in request.answers:
+        for place, delay in request.answers:
+            answer = self.rec.world[place]
             fields = getattr(type(answer.data), "model_fields", {})
             renamed = {n: v for n, v in changed.items() if n in fields and v is not None}
             data = answer.data.model_copy(update=renamed) if renamed else answer.data
@@ -345,11 +336,6 @@ class _World:
         if ack.at_us > (self._horizon if self.rec.asap else self.fold.now):
             return False
         data = PlaybackAck(response=response, played_us=ack.played_us, state=ack.state)
-        twin = self.rec.played.get(self._twin.get(response, ""))
-        acks = None if twin is None or not self.rec.asap else twin.acks
-        quiet = all((e.mediatime or 0) < ack.at_us for _, _, e in acks or ())
-        if self._as_recorded and acks is not None and quiet:
-            return False  # the recording's device said it when all was over, or never
         self._say(
             Event(data.TYPE, self.rec.session, self._name(data, ack.at_us), SOURCE, data, ack.at_us)
         )
@@ -358,7 +344,7 @@ class _World:
     def _name(self, ack: PlaybackAck, at: int) -> str:
         """The id of the recorded acknowledgement that says the same: what is decided on it keeps its id as well."""
         twin = self.rec.played.get(self._twin.get(ack.response, ""))
-        for _, _, event in () if twin is None else twin.acks:
+        for event in () if twin is None else (self.rec.world[place] for place, _ in twin.acks):
             said = (event.data.played_us, event.data.state, event.mediatime)
             if said == (ack.played_us, ack.state, at):
                 return event.id
@@ -373,10 +359,13 @@ class _World:
 
     def _say(self, ack: Event) -> None:
         self._acks += 1
+        self._acknowledged(ack)
+        self._come(ack._replace(source=SOURCE, sequence=self._acks))
+
+    def _acknowledged(self, ack: Event) -> None:
         data: PlaybackAck = ack.data
         at = self.fold.now if ack.mediatime is None else ack.mediatime
         self._playouts.acknowledge(data.response, Ack(at, data.played_us, data.state))
-        self._apply(ack._replace(source=SOURCE, sequence=self._acks))
 
 
 def _later(event: Event, shift: int) -> Event:

@@ -184,7 +184,7 @@ def rerun_session(
                 f"{log.path}: {', '.join(sorted(gone))} cannot be asked again: the file was exported without what is needed"
             )
     rec = take_apart(session, events_on(log, session))
-    config = next((e.data for e in rec.inputs if e.type == "session.configured"), None)
+    config = next((e.data for e in rec.world if e.type == "session.configured"), None)
     channel = config.channel if config is not None else "mic"
     audio = (
         audio_of(log, session, channel) if set(kinds) & {"vad", "endpoint", "transcript"} else {}
@@ -226,7 +226,7 @@ def _vad(rec: Recording, audio: Audio, vad: VadClient, tolerances: Tolerances) -
     check = Check("vad")
     states: dict[tuple[str, int], tuple[Any, Any]] = {}
     far, furthest = 0, 0.0
-    for place, event in enumerate(rec.inputs):
+    for place, event in enumerate(rec.world):
         if event.type != "perception.window" or event.data.probabilities is None:
             continue
         data = event.data
@@ -246,7 +246,7 @@ def _vad(rec: Recording, audio: Audio, vad: VadClient, tolerances: Tolerances) -
             if abs(a - b) > tolerances.vad_probability:
                 far += 1
                 check.beyond.append(Beyond(data.start_us, str(a), str(b)))
-        rec.inputs[place] = event._replace(data=data.model_copy(update={"probabilities": new}))
+        rec.world[place] = event._replace(data=data.model_copy(update={"probabilities": new}))
     check.worst = f"furthest {furthest:.4f}"
     check.passed = far <= (1 - tolerances.vad_share) * check.compared
     return check
@@ -275,11 +275,12 @@ async def _ask(
             least = 1.0
             for request in rec.requests.get(kind, ()):
                 now = asked.get(request.event.id, request.event)
-                for index, (place, delay, answer) in enumerate(request.answers):
+                for place, _ in request.answers:
+                    answer = rec.world[place]
                     new, likeness = await _again(client, kind, now, answer, audio)
                     if new is None:
                         continue
-                    request.answers[index] = (place, delay, new)
+                    rec.world[place] = new
                     check.compared += 1
                     least = min(least, likeness)
                     limit = {

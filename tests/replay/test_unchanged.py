@@ -1,4 +1,8 @@
-"""What-if with an unchanged policy gives the recording: every decision, ids and all, in every kind of session."""
+"""What-if with an unchanged policy gives the recording: every decision, ids and all, in every kind of session.
+
+With nothing changed the recorded world goes on as it came. So it is also put together anew, from some place on, as after a change: that
+must come to the same decisions, or a change would be blamed for what it did not do.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from flows.counterfactual import take_apart, under
 from flows.replay import all_records, sessions_of
@@ -38,8 +43,11 @@ def recorded(session: Session) -> list[Event]:
     return found
 
 
-def hold_unchanged(events: list[Event], name: str = "s") -> None:
+def hold_unchanged(events: list[Event], name: str = "s", anew: float | None = None) -> None:
+    """`anew`: the part of the session after which its world is put together anew."""
     rec = take_apart(name, events)
+    if anew is not None:
+        rec.decided[int(anew * (len(rec.decided) - 1))] = (Event("other", name, "", "", None),)
     outcome = under(rec, lambda policy: policy)
     assert outcome.decisions == rec.decisions
     assert not outcome.unanswered
@@ -123,13 +131,15 @@ def test_a_scripted_session(kind: str, playback: str, how: Callable[[WorkSession
     assert s.fold.ended and s.of("response.ended")
     if how is not typed:
         assert s.of("response.prepared")
-    hold_unchanged(recorded(s))
+    for anew in (None, 0, 0.5):
+        hold_unchanged(recorded(s), anew=anew)
 
 
 @pytest.mark.parametrize("pacing", ["live", "asap"])
 def test_a_talk(pacing: str) -> None:
     log = memory(talk("s", 60, pacing=pacing).close(), with_media=False)
-    hold_unchanged([event for _, event in sessions_of(all_records(log))])
+    for anew in (None, 0, 0.5):
+        hold_unchanged([event for _, event in sessions_of(all_records(log))], anew=anew)
 
 
 @pytest.mark.parametrize("file", RECORDINGS, ids=lambda p: p.stem)
@@ -155,10 +165,10 @@ def _as_of_today(log: Timeline, session: str) -> list[Event]:
     return found
 
 
-@given(dramas)
+@given(dramas, st.floats(0, 1))
 @settings(max_examples=150)
-def test_any_conversation(drama: Any) -> None:
-    hold_unchanged(recorded(played(*drama)))
+def test_any_conversation_put_together_anew(drama: Any, anew: float) -> None:
+    hold_unchanged(recorded(played(*drama)), anew=anew)
 
 
 @given(dramas)
@@ -172,6 +182,19 @@ def test_any_conversation(drama: Any) -> None:
             ("silence", 40, ""),
         ],
         {},
+    )
+)
+@example(
+    (
+        [
+            ("silence", 3, ""),
+            *[("say", 1, WORDS[0]), ("work", 0, "")],
+            *[("say", 0, WORDS[0])] * 2,
+            *[("silence", n, "") for n in (2, 4, 9, 2)],
+            *[("answer", 0, ""), ("type", 0, WORDS[0]), ("late", 1, ""), ("tick", 9, "")],
+            *[("silence", 4, ""), ("echo", 10, ""), ("policy", 4, "")],
+        ],
+        {"turn.push_to_talk": True, "turn.ignore_words": "mhm"},
     )
 )
 @settings(max_examples=100)
