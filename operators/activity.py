@@ -6,8 +6,10 @@ silence without a hop at or above activation. A hop without a probability counts
 instead of hanging it.
 """
 
+from math import inf
 from typing import Literal
 
+from operators.reducer import NEVER
 from schemas.policy import VadPolicy
 
 Transition = Literal["started", "stopped"]
@@ -56,13 +58,13 @@ class SpeechActivity:
             self._run_start = None
         return None
 
-    def steady(self, vad: VadPolicy, low: float, high: float, until: int) -> bool:
-        """Whether hops between these probabilities leave everything here as it is up to `until`."""
+    def steady(self, vad: VadPolicy) -> tuple[float, float, int]:
+        """(least, most, before): hops of at least and below these probabilities that end before leave everything here as it is."""
         if not self.active:
-            return high < vad.activation and self._run_start is None
+            return -inf, vad.activation, 0 if self._run_start is not None else NEVER
         if self.silence_start is None:
-            return low >= vad.deactivation
-        return high < vad.activation and until - self.silence_start < vad.min_silence
+            return vad.deactivation, inf, NEVER
+        return -inf, vad.activation, self.silence_start + vad.min_silence
 
     @property
     def stirring(self) -> int | None:

@@ -2,8 +2,8 @@
 
 Every event, read or derived, is offered to every operator in fixed order; what they decide goes to the agenda's end, until it is
 empty. A window is worked off hop by hop: time moves on by 32 ms, the operators whose alarm has rung look at the hop, and what they
-decide is worked off before the next hop. So no decision depends on how many hops a record holds. A window in which every operator
-that is awake is sure to decide nothing (`operators.reducer.Skimmer`) is taken in one step, to the same effect.
+decide is worked off before the next hop. So no decision depends on how many hops a record holds. Windows in which every operator
+that is awake is sure to decide nothing (`operators.reducer.Skimmer`) are taken in one step, to the same effect.
 
 An operator that raises an error leaves its state half done, so nothing can follow from it: `OperatorFault` comes out of here, and `fail`
 ends the session.
@@ -34,6 +34,10 @@ AGENDA_LIMIT = 64
 
 SOURCE = "conversation/"
 """The source of a decision is this and the name of its operator."""
+
+
+def _end(window: PerceptionWindow) -> int:
+    return window.start_us + len(window.probabilities or ()) * HOP_US
 
 
 class Agenda:
@@ -75,12 +79,12 @@ class Agenda:
         """Work off a `perception.window`; `stepped` says whether it is the user's channel, whose hops the operators look at."""
         window: PerceptionWindow = event.data
         start, probabilities = window.start_us, window.probabilities
+        if stepped and probabilities and self.skim((window,)):
+            return ()
         hops = len(probabilities) if probabilities is not None else 3
         until = max(start + hops * HOP_US, self.now)
         if until >= self._wakes_at:
             self._look_who_wakes(until)
-        if stepped and probabilities and self._skimmed(window, until):
-            return ()
         self._begin(event)
         awake = self._awake
         for i in range(hops):
@@ -107,17 +111,27 @@ class Agenda:
                 awake = self._awake
         return self._finish(event)
 
-    def _skimmed(self, window: PerceptionWindow, until: int) -> bool:
-        """Take the window in one step if that makes no difference."""
-        skimmers = self._skimmers
+    def skim(self, windows: Sequence[PerceptionWindow]) -> int:
+        """Take windows of the user's channel in one step, from the first on, as long as that makes no difference; returns how many.
+
+        All have probabilities, and each ends later than the one before.
+        """
+        until = max(_end(windows[0]), self.now)
+        if until >= self._wakes_at:
+            self._look_who_wakes(until)
+        wakes_at, skimmers, count = self._wakes_at, self._skimmers, len(windows)
+        while count > 1 and _end(windows[count - 1]) >= wakes_at:
+            count -= 1
         for operator, state in self._awake:
             skimmer = skimmers.get(operator.name)
-            if skimmer is None or not skimmer.skims(state, window, until):
-                return False
+            count = 0 if skimmer is None else skimmer.skims(state, windows[:count], self.now)
+            if not count:
+                return 0
+        taken = windows[:count]
         for operator, state in self._awake:
-            skimmers[operator.name].skim(state, window)
-        self.now = until
-        return True
+            skimmers[operator.name].skim(state, taken)
+        self.now = max(_end(taken[-1]), self.now)
+        return count
 
     def _look_who_wakes(self, until: int) -> None:
         """Find the operators whose alarm rings by media time `until`, as far as is known now: most sleep through most windows.

@@ -20,9 +20,10 @@ from operators.agenda import Agenda
 from operators.pipeline import OPERATORS, operator_versions
 from operators.playout import Ack, Playouts
 from operators.reducer import Operator, OperatorFault
-from schemas.base import WINDOW_US, Kind
+from schemas.base import HOP_US, LARGEST, WINDOW_US, Kind
 from schemas.envelope import Event
 from schemas.media import PlaybackAck
+from schemas.perception import PerceptionWindow
 from schemas.policy import Policy
 from schemas.registry import ENDED_BY_DECISION, KINDS, PARTIALS, REQUESTS, TERMINALS, forged
 from schemas.session import SessionConfigured
@@ -147,6 +148,53 @@ class SessionFold:
                 return [Applied(self._waiting.pop(0), (), "late")]
             return []
         return self._enter(event)
+
+    def skim(self, events: Sequence[Event], at: int) -> int:
+        """Of the events from place `at` on, take the windows in which nothing is decided; returns how many.
+
+        To the same effect as `feed` called for each, which is for all others. Takes none of a session that is not paced live.
+        """
+        if not self._live or self.ended:
+            return 0
+        first = at
+        # A run that is longer than thought is taken in ever larger pieces, one that is not has cost little.
+        size = 4
+        while windows := self._run(events, at, size):
+            count = self._agenda.skim(windows)
+            if count:
+                at += count
+                place = (windows[0].channel, windows[0].epoch)
+                self._windows[place] = windows[count - 1].first_sample
+            if count < size:
+                break
+            size *= 2
+        return at - first
+
+    def _run(self, events: Sequence[Event], at: int, most: int) -> list[PerceptionWindow]:
+        """The windows of the user's channel from place `at` on that `feed` would admit, in the order of time."""
+        assert self.config is not None
+        found: list[PerceptionWindow] = []
+        channel, epoch, last, source, start = self.config.channel, -1, -1, "", -LARGEST
+        for event in events[at : at + most]:
+            if event.type != "perception.window" or event.session != self.session:
+                break
+            window: PerceptionWindow = event.data
+            if window.channel != channel:
+                break
+            if event.source != source:
+                source = event.source
+                if forged(event.type, source):
+                    break
+            if window.epoch != epoch:
+                if found:
+                    break
+                epoch = window.epoch
+                last = self._windows.get((channel, epoch), -1)
+            if window.first_sample <= last or window.start_us < start or not window.probabilities:
+                break
+            last, start = window.first_sample, window.start_us + len(window.probabilities) * HOP_US
+            found.append(window)
+        return found
 
     def _configure(self, event: Event) -> list[Applied]:
         if self.config is not None:

@@ -23,6 +23,8 @@ A voice far below the user's usual level neither pauses nor interrupts by its le
 An accepted stop raises the epoch. What was heard is taken from the acknowledgements and the time since (operators.speaking).
 """
 
+from collections.abc import Sequence
+
 from operators.heard import words
 from operators.interrupt_state import InterruptState, Overlap
 from operators.judgement import Judgement, judge_words, just_asked
@@ -86,14 +88,15 @@ class Interrupt:
         self._set_alarm(state)
         return out
 
-    def skims(self, state: InterruptState, window: PerceptionWindow, until: int) -> bool:
-        return state.overlap is None
+    def skims(self, state: InterruptState, windows: Sequence[PerceptionWindow], now: int) -> int:
+        return len(windows) if state.overlap is None else 0
 
-    def skim(self, state: InterruptState, window: PerceptionWindow) -> None:
-        if window.probabilities is not None and not is_echo(window, state.policy.echo):
-            for probability in window.probabilities:
-                if probability >= state.policy.vad.deactivation:
-                    state.hear_level(window.level_db)
+    def skim(self, state: InterruptState, windows: Sequence[PerceptionWindow]) -> None:
+        for window in windows:
+            if window.probabilities is not None and not is_echo(window, state.policy.echo):
+                for probability in window.probabilities:
+                    if probability >= state.policy.vad.deactivation:
+                        state.hear_level(window.level_db)
 
     @staticmethod
     def _hear(state: InterruptState, hop: Hop) -> None:

@@ -5,7 +5,7 @@ Rules (laws 2 and 3):
   be read: no clock, no random source, no file, no global. The policy comes with `session.configured` like any other event.
 - Time is the argument `now`: the session's media time in µs. `advance` is called whenever it moves on (every hop of 32 ms, every
   tick) and the state's `alarm` has been reached; an operator that wants every hop leaves its alarm at 0.
-- An operator that wants every hop may be a `Skimmer` too: most windows change nothing, and it takes those in one step.
+- An operator that wants every hop may be a `Skimmer` too: most windows change nothing, and it takes whole runs of those in one step.
 - Operators know each other only by the events they decide. Their fixed order is `operators.pipeline.OPERATORS`.
 """
 
@@ -94,15 +94,15 @@ class Operator(Protocol):
 
 @runtime_checkable
 class Skimmer(Protocol):
-    """An operator that can take a whole window at once where nothing in it could be decided.
+    """An operator that can take whole windows at once where nothing in them could be decided.
 
     It must come to the very state that `advance`, called for each hop, comes to; where it cannot be sure, it says no.
     """
 
-    def skims(self, state: Any, window: PerceptionWindow, until: int) -> bool:
-        """Whether `advance` would decide nothing at any hop of a window with probabilities; `until`: the media time after it."""
+    def skims(self, state: Any, windows: Sequence[PerceptionWindow], now: int) -> int:
+        """In how many of the windows, from the first on, `advance` would decide nothing at any hop; `now`: the media time before them."""
         ...
 
-    def skim(self, state: Any, window: PerceptionWindow) -> None:
-        """Take the window; only where every operator that is awake skims it."""
+    def skim(self, state: Any, windows: Sequence[PerceptionWindow]) -> None:
+        """Take the windows, of which there is one at least; only where every operator that is awake skims them."""
         ...

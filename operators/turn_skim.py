@@ -1,9 +1,11 @@
 """Windows that change nothing about a turn, taken in one step: the greater part of every session.
 
-Between two deadlines only a change of voice activity makes `operators.turn` decide anything. So a window may be skimmed when its hops
-leave the activity as it is and no deadline falls into it. Whenever something else has happened, the next window is taken hop by hop,
+Between two deadlines only a change of voice activity makes `operators.turn` decide anything. So windows may be skimmed while their hops
+leave the activity as it is and no deadline falls into them. Whenever something else has happened, the next window is taken hop by hop,
 which works off whatever follows from it at once.
 """
+
+from collections.abc import Sequence
 
 from operators.own_speech import is_echo
 from operators.reducer import NEVER
@@ -12,32 +14,45 @@ from schemas.base import HOP_SAMPLES, HOP_US
 from schemas.perception import PerceptionWindow
 
 
-def skims(state: TurnState, window: PerceptionWindow, until: int) -> bool:
-    """Whether nothing can be decided within the window; `until`: the media time after it."""
-    if state.closed_at is not None or window.epoch != state.epoch or not window.probabilities:
-        return False
-    if state.muted or (window.echo is not None and is_echo(window, state.policy.echo)):
-        low = high = 0.0
-    else:
-        low, high = min(window.probabilities), max(window.probabilities)
-    if not state.activity.steady(state.policy.vad, low, high, until):
-        return False
+def skims(state: TurnState, windows: Sequence[PerceptionWindow], now: int) -> int:
+    """In how many of the windows, from the first on, nothing can be decided; `now`: the media time before them."""
+    if state.closed_at is not None:
+        return 0
+    least, most, before = state.activity.steady(state.policy.vad)
     turn = state.turn
-    if turn is None:
-        return True
-    if state.looked_at is None:
-        return False
-    if state.calm_until is None:
-        state.calm_until = _deadline(state, turn, state.looked_at)
-    return until < state.calm_until
+    if turn is not None:
+        if state.looked_at is None:
+            return 0
+        if state.calm_until is None:
+            state.calm_until = _deadline(state, turn, state.looked_at)
+        before = min(before, state.calm_until)
+    if now >= before:
+        return 0
+    count, epoch, muted, echo = 0, state.epoch, state.muted, state.policy.echo
+    for window in windows:
+        probabilities = window.probabilities
+        if not probabilities or window.epoch != epoch:
+            break
+        if window.start_us + len(probabilities) * HOP_US >= before:
+            break
+        if muted or (window.echo is not None and is_echo(window, echo)):
+            if not least <= 0.0 < most:
+                break
+        elif max(probabilities) >= most or min(probabilities) < least:
+            break
+        count += 1
+    return count
 
 
-def skim(state: TurnState, window: PerceptionWindow) -> None:
-    hops = len(window.probabilities or ())
-    state.end_sample = window.first_sample + hops * HOP_SAMPLES
-    state.heard_until = window.start_us + hops * HOP_US
-    if window.echo is not None and state.turn is not None:
-        state.turn.echo = max(state.turn.echo or 0.0, window.echo)
+def skim(state: TurnState, windows: Sequence[PerceptionWindow]) -> None:
+    last = windows[-1]
+    hops = len(last.probabilities or ())
+    state.end_sample = last.first_sample + hops * HOP_SAMPLES
+    state.heard_until = last.start_us + hops * HOP_US
+    if state.turn is not None:
+        for window in windows:
+            if window.echo is not None:
+                state.turn.echo = max(state.turn.echo or 0.0, window.echo)
 
 
 def _deadline(state: TurnState, turn: OpenTurn, after: int) -> int:

@@ -36,6 +36,12 @@ def decode_headers(blob: bytes) -> Headers:
     return tuple(zip(names, values, strict=True))
 
 
+def plain_prefix(headers: Headers) -> bytes:
+    """What the blobs begin with whose first values are these; headers without a value have others behind them."""
+    blob = encode_headers(headers)
+    return blob[: len(blob) - sum(not value for _, value in headers) + 1]
+
+
 def split_headers(blob: bytes) -> tuple[tuple[str, ...], list[bytes]]:
     """Names and values, which are as many; raises ValueError as `decode_headers` does."""
     if not blob:

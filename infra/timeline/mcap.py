@@ -9,6 +9,7 @@ import contextlib
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,7 @@ from infra.timeline.closing import Closing
 from infra.timeline.mcap_frames import JSON, BadFrame, unframe
 from infra.timeline.mcap_write import FORMAT, LIBRARY, METADATA
 from infra.timeline.partition import partition_of
-from infra.timeline.port import Place, Position
+from infra.timeline.port import CHUNK_EVENTS, Place, Position
 from infra.timeline.url import TimelineUrl
 from infra.timeline.validate import check_start
 from schemas.cloudevents import decode, decode_plain, wire_type
@@ -114,9 +115,11 @@ class McapTimeline(Closing):
             if last >= start and (session is None or record.key == session):
                 yield record
 
-    def events(self, lane: Lane, session: str | None = None) -> Iterator[Event]:
+    def event_chunks(self, lane: Lane, session: str | None = None) -> Iterator[list[Event]]:
         """The events of a lane, place by place, as `scan` and `decode` give them, at half the cost; what cannot be read is left out."""
-        return (event for _, event in self.stamped(lane, session))
+        events = (event for _, event in self.stamped(lane, session))
+        while chunk := list(islice(events, CHUNK_EVENTS)):
+            yield chunk
 
     def stamped(
         self, lane: Lane, session: str | None = None, without: frozenset[str] = frozenset()

@@ -10,20 +10,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+import orjson
+
 from infra.clock import monotonic_s, wall_us
 from infra.timeline.closing import Closing
-from infra.timeline.headers import decode_headers, encode_headers, split_headers
-from infra.timeline.port import Place, Position
+from infra.timeline.headers import decode_headers, encode_headers, plain_prefix, split_headers
+from infra.timeline.port import CHUNK_EVENTS, Place, Position
 from infra.timeline.sqlite_file import TimelineFile, begin_write
 from infra.timeline.url import TimelineUrl
 from infra.timeline.validate import check_records, check_start
 from infra.timeline.wal_watch import WalWatch
-from schemas.cloudevents import decode_parts
+from schemas.cloudevents import JSON_TYPE, WINDOW, decode_parts, decode_window, wire_type
 from schemas.envelope import Event
 from schemas.errors import BadRecord, TimelineError
 from schemas.record import Lane, Record, StoredRecord
 
 _CHUNK_ROWS = 1000
+_WINDOW = plain_prefix(
+    (
+        ("ce_specversion", b"1.0"),
+        ("ce_type", wire_type(WINDOW).encode()),
+        *((name, b"") for name in ("ce_id", "ce_source", "ce_mediatime", "content-type")),
+    )
+)
 # One poll returns no more than about this much, so that big frames do not fill the memory.
 _POLL_BYTES = 32 * 1024 * 1024
 _STILL_THERE_S = 1.0
@@ -105,19 +114,19 @@ class SqliteTimeline(Closing):
         chunks = self._chunks(lane, start, self.end(lane)[0], session)
         return (record for rows in chunks for record in _stored(lane, rows))
 
-    def events(self, lane: Lane, session: str | None = None) -> Iterator[Event]:
-        """The events of a lane, as `scan` and `decode` give them, at half the cost; what cannot be read is left out."""
+    def event_chunks(self, lane: Lane, session: str | None = None) -> Iterator[list[Event]]:
+        """The events of a lane, as `scan` and `decode` give them, at a third of the cost; what cannot be read is left out."""
         self._check_open()
-        for rows in self._chunks(lane, 0, self.end(lane)[0], session):
-            for _, key, headers, value, _ in rows:
-                try:
-                    names, values = split_headers(headers)
-                    yield decode_parts(key, names, values, value)  # type: ignore[arg-type]
-                except (BadRecord, ValueError):
-                    continue
+        for rows in self._chunks(lane, 0, self.end(lane)[0], session, CHUNK_EVENTS):
+            yield _events(rows)
 
     def _chunks(
-        self, lane: Lane, start: int, end: int, session: str | None
+        self,
+        lane: Lane,
+        start: int,
+        end: int,
+        session: str | None,
+        limit: int = _CHUNK_ROWS,
     ) -> Iterator[list[_Row]]:
         """Each a short read transaction: a long one would keep the WAL from being folded back."""
         try:
@@ -128,7 +137,7 @@ class SqliteTimeline(Closing):
             while start < end:
                 self._check_open()
                 try:
-                    found = _rows(db, lane, start, end, _CHUNK_ROWS, session)
+                    found = _rows(db, lane, start, end, limit, session)
                 except sqlite3.Error as error:
                     raise self._file.explain(error, "read") from error
                 if not found:
@@ -251,6 +260,29 @@ def _stored(lane: Lane, rows: list[_Row]) -> Iterator[StoredRecord]:
             # Nobody of ours wrote this; without headers it is rejected by name, and the flow goes on.
             decoded = ()
         yield StoredRecord(lane, 0, offset, appended_us, key, decoded, value)
+
+
+def _events(rows: list[_Row]) -> list[Event]:
+    found: list[Event] = []
+    skip, loads = len(_WINDOW), orjson.loads
+    for _, key, headers, value, _ in rows:
+        try:
+            if headers.startswith(_WINDOW):
+                try:
+                    id_, source, mediatime, content_type = headers[skip:].split(b"\0")
+                    if content_type == JSON_TYPE:
+                        data = loads(value)
+                        found.append(
+                            decode_window(key or "", id_.decode(), source.decode(), mediatime, data)
+                        )
+                        continue
+                except ValueError:
+                    pass
+            names, values = split_headers(headers)
+            found.append(decode_parts(key, names, values, value))  # type: ignore[arg-type]
+        except (BadRecord, ValueError):
+            continue
+    return found
 
 
 def _foreign(key: object, headers: object, value: object) -> tuple[str | None, bytes, bytes]:

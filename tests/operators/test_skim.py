@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.steps import as_plain
-from operators.fold import SessionFold
+from operators.fold import Applied, SessionFold
 from operators.pipeline import OPERATORS
 from operators.reducer import Decisions, Hop, Operator, Skimmer
 from schemas.envelope import Event
@@ -38,22 +38,37 @@ class HopByHop:
 
 
 def both(inputs: Sequence[Event]) -> int:
-    """Feed two folds, one of which takes every hop; returns how many windows the other has skimmed."""
+    """Feed three folds: one takes every hop, one skims window by window, one run by run; returns how many windows were skimmed at most."""
     skimming, walking = SessionFold("s"), SessionFold("s", [HopByHop(o) for o in OPERATORS])
     agenda, skimmed = skimming._agenda, 0
-    take = agenda._skimmed
+    take = agenda.skim
 
-    def counted(*arguments: Any) -> bool:
+    def counted(windows: Any) -> int:
         nonlocal skimmed
-        taken = take(*arguments)
+        taken = take(windows)
         skimmed += taken
         return taken
 
-    agenda._skimmed = counted  # type: ignore[method-assign]
+    agenda.skim = counted  # type: ignore[method-assign]
+    after: list[tuple[list[Applied], int, Any]] = []
     for event in inputs:
-        assert skimming.feed(event) == walking.feed(event)
+        applied = skimming.feed(event)
+        assert applied == walking.feed(event)
         assert skimming.now == walking.now
-        assert states(skimming) == states(walking)
+        after.append((applied, skimming.now, states(walking)))
+        assert states(skimming) == after[-1][2]
+    running, at, at_once = SessionFold("s"), 0, 0
+    while at < len(inputs):
+        taken = running.skim(inputs, at)
+        at_once += taken
+        assert not any(step.decisions for steps, _, _ in after[at : at + taken] for step in steps)
+        applied = [] if taken else running.feed(inputs[at])
+        at += taken or 1
+        assert taken or applied == after[at - 1][0]
+        assert (running.now, states(running)) == after[at - 1][1:]
+    assert running._windows == skimming._windows
+    # In a session that is not paced live, windows are in the fold's order, not in the log's.
+    assert at_once == (skimmed if running.config and running.config.pacing == "live" else 0)
     return skimmed
 
 

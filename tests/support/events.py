@@ -10,8 +10,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from schemas.base import LARGEST, LONGEST_US
+from schemas.cloudevents import encode
 from schemas.envelope import Event, Pcm
+from schemas.perception import PerceptionWindow
 from schemas.policy import Policy
+from schemas.record import Record
 from schemas.registry import MODELS, PCM_TYPES
 
 # A lone surrogate is no text that UTF-8 can carry.
@@ -98,3 +101,46 @@ def value(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[
         Any: PLAIN,
     }
     return plain[annotation]
+
+
+def odd_windows(session: str) -> list[Record]:
+    """Windows as most records of a log are, and such as only look like them: the fast ways of reading must not mistake one for another."""
+    data = PerceptionWindow(
+        channel="mic",
+        epoch=0,
+        first_sample=1536,
+        start_us=96_000,
+        probabilities=(0.1, 0.2, 0.3),
+        level_db=-30.0,
+    )
+    usual = encode(Event(data.TYPE, session, "id", "perception/one", data, 192_000))
+    odd: dict[str, list[bytes]] = {
+        "ce_specversion": [b"0.3", b""],
+        "ce_type": [b"venus.perception.window.v9", b"venus.turn.ended.v1"],
+        "ce_id": [b"", b"x" * 81, b"x" * 3000, "ü".encode(), b"\xff", b"a\0b"],
+        "ce_source": [b"", b"y" * 81, b"device", b"\xff"],
+        "ce_mediatime": [b"", b"-5", b"12x", b"9" * 30, "٣".encode(), b" 7", b"1_0", b"1.0"],
+        "content-type": [b"text/plain", b"application/json; charset=utf-8", b""],
+    }
+    found = [usual, usual._replace(key="z" * 81)]
+    for name, values in odd.items():
+        for value in values:
+            headers = tuple((n, value if n == name else v) for n, v in usual.headers)
+            found.append(usual._replace(headers=headers))
+    found += [
+        usual._replace(headers=tuple(h for h in usual.headers if h[0] != name)) for name in odd
+    ]
+    found.append(usual._replace(headers=(*usual.headers, ("ce_causationid", b"c"))))
+    found.append(usual._replace(headers=usual.headers[::-1]))
+    return found + [
+        usual._replace(value=value)
+        for value in (
+            b"",
+            b"{",
+            b"[]",
+            b"{}",
+            b"null",
+            usual.value + b"x",
+            usual.value[:-1] + b',"new":1}',
+        )
+    ]

@@ -5,6 +5,7 @@ import signal
 import struct
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from infra.timeline.port import Place
 from schemas.errors import BadInput, TimelineError
 from schemas.record import Lane, Record
 from tests.replay.sessions import memory, talk
+from tests.support.events import odd_windows
 from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.timeline
@@ -39,7 +41,7 @@ ODD = [
 @pytest.fixture(scope="module")
 def recorded():
     timeline = memory(*(talk(name, 12).close() for name in NAMES), partitions=4)
-    timeline.append(ODD)
+    timeline.append([*ODD, *(r for r in odd_windows("s3") if r.key == "s3")])
     timeline.append(ODD, Lane.MEDIA)
     return timeline
 
@@ -304,7 +306,7 @@ def test_events_are_those_of_the_records(recorded, tmp_path: Path) -> None:
                     r for r in all_of(file, Lane.TIMELINE) if session in (None, r.key)
                 )
             ]
-            assert list(file.events(Lane.TIMELINE, session)) == slow
+            assert [*chain.from_iterable(file.event_chunks(Lane.TIMELINE, session))] == slow
 
 
 def test_an_import_into_any_log_replays_identically(recorded, log_url: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -19,7 +20,7 @@ from schemas.cloudevents import encode
 from schemas.errors import BadInput, TimelineError, TimelineUnavailable
 from schemas.record import Lane, Record
 from schemas.registry import MODELS
-from tests.support.events import events
+from tests.support.events import events, odd_windows
 from tests.timeline.helpers import by_key, join, numbered, places, plain, start_writer, take
 
 pytestmark = pytest.mark.timeline
@@ -252,6 +253,7 @@ def test_events_are_those_of_the_records(tmp_path: Path, found: list[Any], data:
             for _ in range(3 if good else 0)
         ]
         timeline.append(data.draw(st.permutations(good + bad)))
+        timeline.append(odd_windows("s"))
         other = sqlite3.connect(path)
         end = timeline.end()[0]
         for row in (("s", b"no headers", b"{}"), (None, b"", b""), ("s", "text", "text")):
@@ -261,7 +263,7 @@ def test_events_are_those_of_the_records(tmp_path: Path, found: list[Any], data:
         other.close()
         for session in (None, "s"):
             slow = [e for _, e in sessions_of(timeline.scan(Lane.TIMELINE, 0, 0, session))]
-            assert list(timeline.events(Lane.TIMELINE, session)) == slow
+            assert [*chain.from_iterable(timeline.event_chunks(Lane.TIMELINE, session))] == slow
 
 
 SPOILT = (
