@@ -12,7 +12,8 @@ run: $(STAMP)
 	@$(BIN)/venus demo --out out/demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@# Two at a time; those that need a server stay together (tests/conftest.py).
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

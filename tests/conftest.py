@@ -54,8 +54,21 @@ def undeclared(module: object) -> str | None:
     return f"declares no category: add `pytestmark = pytest.mark.pure` (or one of {known})"
 
 
+SERVICES = frozenset({"triton", "loop", "kafka"})
+"""What is marked so, or asks for a fixture of such a name, shares the servers of one process."""
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Which tests stay in one process where two run at a time: one Triton and one broker a run, and works are counted by all alike."""
+    fixtures = {name.split("_")[0] for name in getattr(item, "fixturenames", ())}
+    if SERVICES & (fixtures | {mark.name for mark in item.iter_markers()}):
+        return "services"
+    return "harness" if item.path.parent.name == "harness" else None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Stop before any test runs where a module does not say what it is."""
+    """Stop before any test runs where a module does not say what it is, and say which tests belong together."""
     modules = {item.path: item.module for item in items if isinstance(item, pytest.Function)}
     wrong = [
         f"{path}: {what}"
@@ -64,3 +77,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
     if wrong:
         raise pytest.UsageError("\n".join(wrong))
+    for item in items:
+        group = group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
