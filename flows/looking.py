@@ -147,6 +147,8 @@ class SessionLine:
     events: int = 0
     unreadable: int = 0
     last_appended_us: int = 0
+    reason: str = ""
+    """Of its end; empty before."""
 
     def see(self, record: StoredRecord) -> None:
         self.events += 1
@@ -165,7 +167,7 @@ class SessionLine:
             case "session.closed" if self.state == "open":
                 self.state = "closed"
             case "session.ended":
-                self.state = "ended"
+                self.state, self.reason = "ended", event.data.reason
                 self.turns, self.responses = event.data.turns, event.data.responses
             case "turn.ended" if self.state != "ended":
                 self.turns += 1

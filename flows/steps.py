@@ -71,15 +71,16 @@ def steps(
 
 
 def state_at(
-    session: str, events: Iterable[Event], at: Moment
+    session: str, events: Iterable[Event], at: Moment | None
 ) -> tuple[SessionFold, Applied | None]:
-    """The fold as it is at a point, and the input that was applied last.
+    """The fold as it is at a point, or at the end, and the input that was applied last.
 
     Raises:
         BadInput: no such event in this session.
     """
     fold = SessionFold(session)
     last: Applied | None = None
+    at = at or Moment("the end")
     for event in events:
         if (
             at.us is not None

@@ -14,7 +14,7 @@ from schemas.base import too_deep
 VALUES = 40
 """Of a longer answer only so many values are put into words: more than anybody would listen to."""
 
-_FIELD = re.compile(r"\{([\w.-]+)\}")
+_FIELD = re.compile(r"\{([^{}]+)\}")
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.S)
 _WHEN = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-([0-3][0-9])(?:[T ]([0-2][0-9]):([0-5][0-9])\S*)?")
 _MONTHS = [

@@ -90,7 +90,8 @@ def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
         last = datetime.fromtimestamp(s.last_appended_us / 1e6).strftime("%Y-%m-%d %H:%M:%S")
         counts = (str(s.turns), str(s.responses), str(s.events))
         # Text: a session's name may look like rich's markup.
-        names = (Text(s.session), s.state, Text(s.device))
+        state = s.state if s.reason in ("", "closed") else f"{s.state} ({s.reason})"
+        names = (Text(s.session), state, Text(s.device))
         table.add_row(*names, clock(s.media_us), *counts, last)
     console = _Out()
     if not console.is_terminal:

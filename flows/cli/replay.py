@@ -259,11 +259,13 @@ def _steps(
 def state(
     timeline: TimelineOption,
     at: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--at", metavar="EVENT|TIME", help="an event's id (or its beginning), 83.5s or 1:23.5"
+            "--at",
+            metavar="EVENT|TIME",
+            help="an event's id (or its beginning), 83.5s or 1:23.5; else the end",
         ),
-    ],
+    ] = None,
     where: Annotated[
         str | None, typer.Argument(metavar="[TIMELINE|FILE]", help="instead of --timeline")
     ] = None,
@@ -276,7 +278,7 @@ def state(
     from flows.session_files import open_any
     from flows.steps import events_of, state_at, states
 
-    moment = parse_moment(at)
+    moment = None if at is None else parse_moment(at)
     with open_any(where) if where else timeline_at(timeline, create=False) as log:
         name, events = events_of(log, session)
         fold, last = state_at(name, events, moment)

@@ -243,6 +243,21 @@ def test_sessions_are_listed_with_their_state(url: str, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert "kitchen" in out
     assert "[bold]x" in out
+    assert "ended" in out and "ended (" not in out
+
+
+def test_a_session_that_ended_in_a_fault_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+    ended = SessionEnded(reason="fault", turns=0, responses=0)
+    with open_timeline(url) as timeline:
+        timeline.append([event("a", SessionOpened(), 0, "a0"), event("a", ended, 1, "a1")])
+    assert call("sessions", "--timeline", url) == 0
+    assert "ended (fault)" in capsys.readouterr().out
+    assert call("sessions", "--json", "--timeline", url) == 0
+    (line,) = lines_of(capsys.readouterr().out)
+    assert (line["state"], line["reason"]) == ("ended", "fault")
 
 
 def test_a_long_name_is_whole_in_a_pipe(url: str, capsys: pytest.CaptureFixture[str]) -> None:

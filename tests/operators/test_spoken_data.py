@@ -36,6 +36,7 @@ TIME = '{"timezone": "Europe/Paris", "datetime": "2026-12-02T16:27:48+01:00", "i
         ('"Yes", she said.', "", '"Yes", she said.'),
         ('\ufeff{"n": "one"}', "", "One."),
         ('```json\n{"n": "one"}\n```', "", "One."),
+        ('{"first name": "Ann"}', "It is {first name}.", "It is Ann."),
         ('{"n": "one"}', "{", "One."),
         ('{"n": "one"}', "{}", "One."),
         ('{"n": "", "m": 1}', "It is {n}.", "M 1."),

@@ -14,6 +14,7 @@ from flows.session_files import Wishes, export, open_file
 from infra.timeline import open_timeline
 from operators import pipeline
 from operators.interrupt import Interrupt
+from schemas.base import Kind
 from schemas.cloudevents import decode, encode
 from schemas.errors import BadInput
 from schemas.record import Lane
@@ -192,6 +193,9 @@ def test_state_at_any_event(folder: Path, capsys) -> None:
     out = capsys.readouterr().out
     assert json.loads(out)["states"]["turn"]["turn"] is None
     assert "deque(" not in out
+    assert run("state", file, "--json") == 0
+    at_the_end = json.loads(capsys.readouterr().out)
+    assert at_the_end["after"] == [e for e in events if e.kind is not Kind.DECISION][-1].id
     assert run("state", file, "--at", "ffffnone") == 2
     assert run("state", file, "--at", "1s", "--operator", "nobody") == 2
 
