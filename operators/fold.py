@@ -91,6 +91,8 @@ class SessionFold:
         self._waiting: list[Event] = []
         self._sources = Watermarks()
         self._windows: dict[tuple[str, int], int] = {}
+        self._perception = ""
+        """The source of the windows."""
         self._seen: set[str] = set()
         self._heap: list[tuple[_Key, Event]] = []
         self._horizon = 0
@@ -174,17 +176,17 @@ class SessionFold:
         """The windows of the user's channel from place `at` on that `feed` would admit, in the order of time."""
         assert self.config is not None
         found: list[PerceptionWindow] = []
-        channel, epoch, last, source, start = self.config.channel, -1, -1, "", -LARGEST
+        channel, epoch, last, start = self.config.channel, -1, -1, -LARGEST
         for event in events[at : at + most]:
             if event.type != "perception.window" or event.session != self.session:
                 break
             window: PerceptionWindow = event.data
             if window.channel != channel:
                 break
-            if event.source != source:
-                source = event.source
-                if forged(event.type, source):
+            if event.source != self._perception:
+                if forged(event.type, event.source):
                     break
+                self._perception = event.source
             if window.epoch != epoch:
                 if found:
                     break
