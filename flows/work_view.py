@@ -1,5 +1,6 @@
 """The works on a timeline, for looking at: folded from their events by the same book that the operators keep."""
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,9 @@ from schemas.errors import BadInput, BadRecord
 from schemas.record import Lane
 from schemas.work import WorkCancelRequested
 
-_SEEN = EVENTS | {"work.called"}
+_SEEN = EVENTS | {"work.called", "session.configured"}
 _WIRES = frozenset(wire_type(name).encode() for name in _SEEN)
+_WINDOW = wire_type("perception.window").encode()
 ALL = 1 << 30
 
 
@@ -56,18 +58,32 @@ def works_on(log: Timeline, session: str | None = None) -> list[SeenWork]:
     books: dict[str, WorkBook] = {}
     seen: dict[tuple[str, str], SeenWork] = {}
     reached: dict[str, int] = {}
+    asap: set[str] = set()
     partitions = range(log.partitions) if session is None else (log.partition_of(session),)
     for partition in partitions:
         for record in log.scan(Lane.TIMELINE, partition, session=session):
-            if not record.key or dict(record.headers).get("ce_type") not in _WIRES:
+            if not record.key:
+                continue
+            headers = dict(record.headers)
+            wire = headers.get("ce_type")
+            if wire == _WINDOW and record.key not in asap:
+                with contextlib.suppress(ValueError):
+                    time = int(headers.get("ce_mediatime", b""))
+                    reached[record.key] = max(reached.get(record.key, 0), time)
+            if wire not in _WIRES:
                 continue
             try:
                 event = decode(record)
             except BadRecord:
                 continue
             key = event.session
-            # Outcomes have no media time of their own: they happen at the session's.
+            # Outcomes have no media time of their own: they happen at the session's, which windows move on.
             now = reached[key] = max(reached.get(key, 0), event.mediatime or 0)
+            if event.type == "session.configured":
+                if event.data.pacing == "asap":
+                    # Its windows are in the log before the answers that they wait for.
+                    asap.add(key)
+                continue
             book = books.setdefault(key, WorkBook(ALL))
             book.observe(event, now)
             names = getattr(event.data, "works", None) or (event.data.work,)

@@ -7,8 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.replay import all_records, sessions_of
+from flows.work_view import find_work
 from infra.blobs import BlobStore
 from infra.timeline import open_timeline
+from operators.fold import SessionFold
+from schemas.base import Kind
 from schemas.cloudevents import decode
 from schemas.errors import BadInput
 from schemas.record import Lane
@@ -34,7 +38,7 @@ def url(tmp_path: Path) -> str:
     session.observe(WorkRequested(query="Read the news", route="general"))
     made = f"sqlite:///{tmp_path}/log.db"
     with open_timeline(made) as log:
-        append(log, *(e for e in session.events if e.type != "perception.window"))
+        append(log, *session.events)
     return made
 
 
@@ -60,6 +64,20 @@ def test_a_work_tells_its_story(url: str) -> None:
     shown = venus("show", "work-1", "--timeline", url)
     for part in ("work.queued", "Half.", "weather", "work.delivered", "In Paris it is sunny."):
         assert part in shown
+
+
+def test_what_the_harness_says_is_told_at_the_time_at_which_it_came(url: str) -> None:
+    with open_timeline(url) as log:
+        fold, came = SessionFold("talk"), {}
+        for _, event in sessions_of(all_records(log, "talk")):
+            for applied in fold.feed(event):
+                came[applied.input.id] = applied.input.mediatime
+        story = find_work(log, None, "work-1").story
+    said = [e for e in story if e.kind is Kind.OUTCOME]
+    assert {"work.running", "work.progress", "work.completed"} <= {e.type for e in said}
+    assert [e.mediatime for e in said] == [came[e.id] for e in said]
+    queued = next(e for e in story if e.type == "work.queued")
+    assert said[0].mediatime > queued.mediatime
 
 
 def test_cancel_appends_a_request_as_a_device_does(url: str) -> None:
