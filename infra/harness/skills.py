@@ -167,6 +167,10 @@ def _import(name: str) -> ModuleType:
         if not Path(name).is_file():
             raise BadInput(f"skills file {name}: no such file")
         file = Path(name).resolve()
+        if "." in file.stem:
+            raise BadInput(
+                f"skills file {name}: a module's name has no dot; call it {file.stem.replace('.', '_')}.py"
+            )
         folder, name = file.parent, file.stem
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

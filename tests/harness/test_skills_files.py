@@ -55,6 +55,7 @@ def test_a_mistake_in_skills_is_one_line_before_anything_starts(
     [
         ("json.py", f"the module json is {json.__file__}; give the file another name"),
         ("sys.py", "the module sys is built in; give the file another name"),
+        ("my.skills.py", "a module's name has no dot; call it my_skills.py"),
     ],
 )
 def test_a_skills_file_by_the_name_of_another_module_says_so(
