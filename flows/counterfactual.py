@@ -126,6 +126,10 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
             elif decision.type in _FLOOR:
                 floor = rec.played.setdefault(decision.data.response, _Played()).floor
                 floor.append((place, decision.type))
+    # What a log that was cut off has not come to say follows from what came.
+    all_decided = [decision for decided in rec.decided for decision in decided]
+    if [d.id for d in rec.decisions] == [d.id for d in all_decided[: len(rec.decisions)]]:
+        rec.decisions += all_decided[len(rec.decisions) :]
     rec.ended = fold.ended
     rec.asap = fold.config is not None and fold.config.pacing == "asap"
     return rec

@@ -176,7 +176,8 @@ class SessionFold:
         """The windows of the user's channel from place `at` on that `feed` would admit, in the order of time."""
         assert self.config is not None
         found: list[PerceptionWindow] = []
-        channel, epoch, last, start = self.config.channel, -1, -1, -LARGEST
+        channel, last, start = self.config.channel, -1, -LARGEST
+        epoch: int | None = None
         for event in events[at : at + most]:
             if event.type != "perception.window" or event.session != self.session:
                 break

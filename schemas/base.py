@@ -124,7 +124,12 @@ class Data(BaseModel):
     """Base of every event's data. Unknown fields of a newer writer are kept out, not refused."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", ser_json_bytes="utf8", use_attribute_docstrings=True
+        frozen=True,
+        extra="ignore",
+        ser_json_bytes="utf8",
+        use_attribute_docstrings=True,
+        # JSON cannot hold them, but "nan" in quotes would be read as one, and then be neither above nor below anything.
+        allow_inf_nan=False,
     )
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:

@@ -26,6 +26,11 @@ LONGEST_VALUE = 64 * 1024
 """Bytes of JSON in a record of a device. Decisions repeat what it says, a prompt many times over; Kafka takes a megabyte."""
 LONGEST_NAME = 2048
 """Characters of an attribute or a session's name."""
+_OPTIONAL = ("causationid", "correlationid", "sequence", "traceparent", "dataref")
+_NAMES = {f"ce_{n}" for n in ("specversion", "type", "id", "source", "mediatime", *_OPTIONAL)} | {
+    "content-type"
+}
+"""The headers that are read."""
 _LEAST = 6
 """Headers of a record with a media time and nothing else that is optional: version, type, id, source, time, content type."""
 
@@ -360,11 +365,15 @@ def decode_plain(wire: bytes, session: str, headers: dict[str, str], data: Any) 
             return None
         if MODELS[name].WRITER is Writer.DEVICE or max(map(len, headers.values())) > _USUAL:
             return None  # what has bounds is for `decode`
-        mediatime = get("ce_mediatime")
-        if mediatime is not None and abs(int(mediatime)) > LARGEST:
-            return None
-        sequence = get("ce_sequence")
-        if sequence is not None and abs(int(sequence)) > LARGEST:
+        if not headers.keys() <= _NAMES:
+            return None  # one may be another in capitals
+        # As bytes: in text, Python takes the digits of every script for a number.
+        mediatime, sequence = get("ce_mediatime"), get("ce_sequence")
+        time = None if mediatime is None else int(mediatime.encode())
+        count = None if sequence is None else int(sequence.encode())
+        if (time is not None and abs(time) > LARGEST) or (
+            count is not None and abs(count) > LARGEST
+        ):
             return None
         return Event(
             name,
@@ -372,10 +381,10 @@ def decode_plain(wire: bytes, session: str, headers: dict[str, str], data: Any) 
             id_,  # type: ignore[arg-type]
             source,  # type: ignore[arg-type]
             validate(data),  # type: ignore[misc]
-            None if mediatime is None else int(mediatime),
+            time,
             get("ce_causationid"),
             get("ce_correlationid"),
-            None if sequence is None else int(sequence),
+            count,
             get("ce_traceparent"),
             get("ce_dataref"),
         )

@@ -47,8 +47,9 @@ def encoding_of(record: StoredRecord) -> str:
 
 def _plain(record: StoredRecord) -> bool:
     """Whether the headers fit into a JSON object."""
-    if len({name for name, _ in record.headers}) != len(record.headers):
-        return False
+    names = {name for name, _ in record.headers}
+    if len(names) != len(record.headers) or "data" in names:
+        return False  # a name twice, or the one behind which the value begins
     try:
         for _, value in record.headers:
             value.decode()

@@ -45,7 +45,7 @@ class McapSink:
             lower = name.lower()
             if lower == "ce_type":
                 type_ = value
-            elif lower == "ce_mediatime" and value.isdigit():
+            elif lower == "ce_mediatime" and value.isdigit() and len(value) < 20:
                 mediatime = int(value)
         encoding = encoding_of(record)
         key = (type_, encoding, record.lane)

@@ -74,7 +74,8 @@ def row_of(record: StoredRecord) -> dict[str, Any]:
         row[column] = None if text is None else text.decode(errors="replace")
     for column, header in _NUMBERS.items():
         number = named.get(header, b"")
-        row[column] = int(number) if number.isdigit() and int(number) < 2**63 else None
+        fits = number.isdigit() and len(number) <= 20 and int(number) < 2**63
+        row[column] = int(number) if fits else None
     is_text = named.get("content-type", b"application/json").startswith(b"application/json")
     row |= _data(record.value) if is_text else {"data": None, "value": record.value}
     return row

@@ -143,6 +143,19 @@ def test_any_session(steps: list[Step], held: set[str], pacing: Any, playback: s
     both(session.inputs)
 
 
+def test_any_epoch_may_repeat_its_windows() -> None:
+    for epoch in (-1, 0, 1):
+        session = Session()
+        _window(session, {"epoch": epoch})
+        session.silence(960)
+        windows = [e for e in session.inputs if e.type == "perception.window"]
+        later = [e.data.model_copy(update={"start_us": e.data.start_us + 96_000}) for e in windows]
+        again = [
+            e._replace(id=f"again-{e.id}", data=d) for e, d in zip(windows, later, strict=True)
+        ]
+        both([*session.inputs, *again])
+
+
 def test_most_windows_are_skimmed() -> None:
     session = Session()
     for _ in range(5):

@@ -206,6 +206,16 @@ def test_any_conversation_as_fast_as_possible(drama: Any) -> None:
     hold_unchanged(recorded(s.finish()))
 
 
+@pytest.mark.parametrize("pacing", ["live", "asap"])
+def test_a_log_that_was_cut_off(pacing: str) -> None:
+    """What follows from its last inputs is not what a change has brought."""
+    events = [e for _, e in sessions_of(all_records(memory(talk("s", 30, pacing=pacing).close())))]
+    last = max(i for i, e in enumerate(events) if e.type == "response.requested")
+    for end in range(last - 3, last + 4):
+        rec = take_apart("s", events[:end])
+        assert under(rec, lambda policy: policy).decisions == rec.decisions
+
+
 def test_a_change_before_a_prepared_response_moves_it_with_its_speech_and_playback() -> None:
     s = Ahead()
     s.says("what is the weather in Paris").silence(4000)

@@ -16,6 +16,7 @@ from schemas.perception import PerceptionWindow
 from schemas.policy import Policy
 from schemas.record import Record
 from schemas.registry import MODELS, PCM_TYPES
+from schemas.turns import TurnStarted
 
 # A lone surrogate is no text that UTF-8 can carry.
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -114,33 +115,44 @@ def odd_windows(session: str) -> list[Record]:
         level_db=-30.0,
     )
     usual = encode(Event(data.TYPE, session, "id", "perception/one", data, 192_000))
+    values = (b"", b"{", b"[]", b"{}", b"null", usual.value + b"x", usual.value[:-1] + b',"new":1}')
+    values += (usual.value.replace(b"0.2", b'"nan"'), usual.value.replace(b"0.2", b"NaN"))
+    return [
+        usual._replace(key="z" * 81),
+        *_with_odd_headers(usual),
+        *(usual._replace(value=value) for value in values),
+    ]
+
+
+def odd_decisions(session: str) -> list[Record]:
+    """The same of a decision that has all attributes."""
+    data = TurnStarted(turn="turn-1", start_us=96_000, by="speech")
+    source = "conversation/turn"
+    usual = encode(Event(data.TYPE, session, "id", source, data, 192_000, "c", "turn-1", 7, "t"))
+    return _with_odd_headers(usual)
+
+
+def _with_odd_headers(usual: Record) -> list[Record]:
+    """The record, and with each of its headers odd, missing, twice, in capitals, with others or in another order."""
+    number = [b"", b"-5", b"12x", b"9" * 30, b"9" * 5000, "٣".encode(), "\u20037".encode(), b" 7"]
     odd: dict[str, list[bytes]] = {
         "ce_specversion": [b"0.3", b""],
         "ce_type": [b"venus.perception.window.v9", b"venus.turn.ended.v1"],
         "ce_id": [b"", b"x" * 81, b"x" * 3000, "ü".encode(), b"\xff", b"a\0b"],
         "ce_source": [b"", b"y" * 81, b"device", b"\xff"],
-        "ce_mediatime": [b"", b"-5", b"12x", b"9" * 30, "٣".encode(), b" 7", b"1_0", b"1.0"],
+        "ce_mediatime": [*number, b"1_0", b"1.0"],
+        "ce_sequence": number,
         "content-type": [b"text/plain", b"application/json; charset=utf-8", b""],
     }
-    found = [usual, usual._replace(key="z" * 81)]
-    for name, values in odd.items():
-        for value in values:
-            headers = tuple((n, value if n == name else v) for n, v in usual.headers)
+    found = [usual, usual._replace(headers=usual.headers[::-1])]
+    for name, value in usual.headers:
+        others = tuple(h for h in usual.headers if h[0] != name)
+        found.append(usual._replace(headers=others))
+        found.append(usual._replace(headers=(*others, (name.upper(), value))))
+        for other in odd.get(name, []):
+            headers = tuple((n, other if n == name else v) for n, v in usual.headers)
             found.append(usual._replace(headers=headers))
-    found += [
-        usual._replace(headers=tuple(h for h in usual.headers if h[0] != name)) for name in odd
-    ]
-    found.append(usual._replace(headers=(*usual.headers, ("ce_causationid", b"c"))))
-    found.append(usual._replace(headers=usual.headers[::-1]))
-    return found + [
-        usual._replace(value=value)
-        for value in (
-            b"",
-            b"{",
-            b"[]",
-            b"{}",
-            b"null",
-            usual.value + b"x",
-            usual.value[:-1] + b',"new":1}',
-        )
-    ]
+            found.append(usual._replace(headers=(*usual.headers, (name.upper(), other))))
+    for more in (("ce_causationid", b"c"), ("note", b"x"), ("data", b"x")):
+        found.append(usual._replace(headers=(*usual.headers, more)))
+    return found

@@ -20,7 +20,7 @@ from infra.timeline.port import Place
 from schemas.errors import BadInput, TimelineError
 from schemas.record import Lane, Record
 from tests.replay.sessions import memory, talk
-from tests.support.events import odd_windows
+from tests.support.events import odd_decisions, odd_windows
 from tests.support.sources import ROOT
 
 pytestmark = pytest.mark.timeline
@@ -35,6 +35,8 @@ ODD = [
     Record("s3", (("ce_type", b"acme.blob"), ("ce_id", b"\xff\x00")), b"\x00\x01raw"),
     Record("s3", (("twice", b"1"), ("twice", b"2")), b""),
     Record("s3", (("ce_type", b"acme.text"), ("note", b',"data":')), b'{"data":",\\"data\\":"}'),
+    Record("s3", (("ce_type", b"acme.text"), ("data", b"x")), b'{"data":1}'),
+    Record("s3", (("ce_type", b"acme.text"), ("ce_mediatime", b"9" * 5000)), b"{}"),
 ]
 
 
@@ -296,7 +298,9 @@ def test_lengths_are_as_the_module_says() -> None:
     assert struct.calcsize("<HIQQ") == 22 and struct.calcsize("<QQQII") == 32
 
 
-def test_events_are_those_of_the_records(recorded, tmp_path: Path) -> None:
+def test_events_are_those_of_the_records(tmp_path: Path) -> None:
+    recorded = memory(*(talk(name, 2).close() for name in NAMES), partitions=4)
+    recorded.append([*ODD, *odd_windows("s3"), *odd_decisions("s3")])
     export(recorded, tmp_path / "x.mcap", Wishes())
     with McapTimeline(tmp_path / "x.mcap") as file:
         for session in (None, "s3"):

@@ -20,7 +20,7 @@ from schemas.cloudevents import encode
 from schemas.errors import BadInput, TimelineError, TimelineUnavailable
 from schemas.record import Lane, Record
 from schemas.registry import MODELS
-from tests.support.events import events, odd_windows
+from tests.support.events import events, odd_decisions, odd_windows
 from tests.timeline.helpers import by_key, join, numbered, places, plain, start_writer, take
 
 pytestmark = pytest.mark.timeline
@@ -253,7 +253,7 @@ def test_events_are_those_of_the_records(tmp_path: Path, found: list[Any], data:
             for _ in range(3 if good else 0)
         ]
         timeline.append(data.draw(st.permutations(good + bad)))
-        timeline.append(odd_windows("s"))
+        timeline.append([*odd_windows("s"), *odd_decisions("s")])
         other = sqlite3.connect(path)
         end = timeline.end()[0]
         for row in (("s", b"no headers", b"{}"), (None, b"", b""), ("s", "text", "text")):
