@@ -78,11 +78,14 @@ class Recording:
     """What was decided on each, under the recorded policy."""
     user: list[int] = field(default_factory=list)
     """The places of what comes whatever is decided."""
+    times: dict[int, int] = field(default_factory=dict)
+    """When those of them came that carry no time, in an asap session."""
     requests: dict[str, list[_Request]] = field(default_factory=dict)
     prepared: list[Event] = field(default_factory=list)
     played: dict[str, _Played] = field(default_factory=dict)
     decisions: list[Event] = field(default_factory=list)
     """As recorded."""
+    configured: bool = False
     asap: bool = False
     ended: bool = False
 
@@ -100,6 +103,7 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
     fold = SessionFold(session, on_recorded=recorded)
     by_id: dict[str, _Request] = {}
     for event in events:
+        before = fold.now
         steps = fold.feed(event)
         if KINDS[event.type] is Kind.DECISION:
             continue
@@ -113,6 +117,9 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
             s.input is event and s.fate != "applied" for s in steps
         ):
             _note(rec, by_id, place, fold.now, event)
+        rec.asap = fold.config is not None and fold.config.pacing == "asap"
+        if rec.asap and event.mediatime is None and place in rec.user[-1:]:
+            rec.times[place] = before
         for decision in decided:
             if decision.type in REQUESTS:
                 request = by_id[decision.id] = _Request(decision)
@@ -130,8 +137,7 @@ def take_apart(session: str, events: Iterable[Event]) -> Recording:
     all_decided = [decision for decided in rec.decided for decision in decided]
     if [d.id for d in rec.decisions] == [d.id for d in all_decided[: len(rec.decisions)]]:
         rec.decisions += all_decided[len(rec.decisions) :]
-    rec.ended = fold.ended
-    rec.asap = fold.config is not None and fold.config.pacing == "asap"
+    rec.ended, rec.configured = fold.ended, fold.config is not None
     return rec
 
 
@@ -166,8 +172,7 @@ class _World:
         self._playouts = Playouts()
         self._modelled: set[str] = set()
         """Responses whose loudspeaker is the model."""
-        self._place = 0
-        """Where in the recording this world is."""
+        self._place = 0  # in the recording
         self._horizon = 0
         """How far the user has been heard: beyond it, the loudspeaker has not played yet."""
 
@@ -177,7 +182,13 @@ class _World:
         # What has come by now has come; only the rest is put together anew.
         self._heap = [due for due in self._heap if due[1] > self._place]
         heapq.heapify(self._heap)
-        for place in self.rec.user[bisect_right(self.rec.user, self._place) :]:
+        rest = self.rec.user[bisect_right(self.rec.user, self._place) :]
+        # Answers come at once in an asap session, and time would run ahead of what comes later and carries none; the fold keeps it.
+        for place in (p for p in rest if p in self.rec.times):
+            self._come(
+                self.rec.world[place]._replace(mediatime=self.rec.times[place], sequence=None)
+            )
+        for place in (p for p in rest if p not in self.rec.times):
             self._place = place
             self._settle()
             self._come(self.rec.world[place])
@@ -279,11 +290,8 @@ class _World:
         request.used = True
         if kind == "generate":
             self._twin.setdefault(event.data.response, request.event.data.response)
-        changed = {
-            n: getattr(event.data, n)
-            for n in ("turn", "response", "work")
-            if n in type(event.data).model_fields
-        }
+        names = [n for n in ("turn", "response", "work") if n in type(event.data).model_fields]
+        changed = {n: getattr(event.data, n) for n in names}
         for place, delay in request.answers:
             answer = self.rec.world[place]
             fields = getattr(type(answer.data), "model_fields", {})
@@ -301,19 +309,18 @@ class _World:
         free = [r for r in self.rec.requests.get(kind, ()) if not r.used]
         if kind == "speak":
             twin = self._twin.get(event.data.response)
-            free = [
+            said = (twin, event.data.index, event.data.text)
+            same = (
                 r
                 for r in free
-                if r.event.data.response == twin
-                and (r.event.data.index, r.event.data.text) == (event.data.index, event.data.text)
-            ]
-            return next((r for r in free if r.event.id == event.id), free[0] if free else None)
+                if (r.event.data.response, r.event.data.index, r.event.data.text) == said
+            )
+            return min(same, key=lambda r: r.event.id != event.id, default=None)
         reach = REACH_US.get(kind, 10_000_000)
         near = [r for r in free if abs(r.at - at) <= reach]
-        if not near:
-            return None
-        exact = [r for r in near if r.event.id == event.id]
-        return exact[0] if exact else min(near, key=lambda r: (not r.answered, abs(r.at - at)))
+        return min(
+            near, key=lambda r: (r.event.id != event.id, -r.answered, abs(r.at - at)), default=None
+        )
 
     # --- the loudspeaker
 

@@ -300,11 +300,11 @@ def prove(
     """Replay every session of a timeline (or the one named) by the bare fold; of each only what comes up to `until`.
 
     Raises:
-        BadInput: the named session is not there.
+        BadInput: the named session is not there, or no such event as `until` names.
     """
     proofs: dict[str, Proof] = {}
     stopped: set[str] = set()
-    count = 0
+    count, reached = 0, False
     for events in event_chunks(timeline, session):
         at = 0
         while at < len(events):
@@ -323,6 +323,7 @@ def prove(
                     stopped.add(name)
                 if until is not None and until.is_reached(events[at], proof.fold.now):
                     stopped.add(name)
+                    reached = True
             at += taken
         count += len(events)
         if progress is not None:
@@ -331,6 +332,8 @@ def prove(
         raise BadInput(
             f"no session {session!r} in {timeline.url}; `venus sessions` lists what is there"
         )
+    if until is not None and until.id is not None and not reached:
+        raise BadInput(f"no event {until.text!r} in {timeline.url}")
     return {name: proof.finish() for name, proof in proofs.items()}
 
 

@@ -81,7 +81,9 @@ def state_at(
     fold = SessionFold(session)
     last: Applied | None = None
     at = at or Moment("the end")
+    found = False
     for event in events:
+        found = True
         if (
             at.us is not None
             and (event.mediatime or 0) > at.us
@@ -97,7 +99,7 @@ def state_at(
                     return fold, last
     if at.id is not None:
         raise BadInput(f"no event {at.text!r} in session {session!r}")
-    if last is None:
+    if not found:
         raise BadInput(f"no session {session!r}")
     return fold, last
 

@@ -91,6 +91,8 @@ class WhatIf:
     unanswered: list[Event] = field(default_factory=list)
     recorded: list[Event] = field(default_factory=list)
     derived: list[Event] = field(default_factory=list)
+    configured: bool = True
+    """Whether its policy could be read; without it there is nothing to compare."""
 
     @property
     def changed(self) -> list[Pair]:
@@ -202,6 +204,8 @@ def what_if(timeline: Timeline, session: str | None, changes: dict[str, str]) ->
         raise BadInput(
             f"no session {session!r} on {timeline.url}; `venus sessions` lists what is there"
         )
+    if not events:
+        raise BadInput(f"{timeline.url}: there is no session in it")
     return [what_if_one(name, found, changes) for name, found in events.items()]
 
 
@@ -210,7 +214,9 @@ def what_if_one(session: str, events: Iterable[Event], changes: dict[str, str]) 
     rec = take_apart(session, events)
     outcome = under(rec, lambda policy: policy.with_changes(dict(changes)))
     pairs = align(rec.decisions, outcome.decisions)
-    return WhatIf(session, pairs, outcome.unanswered, rec.decisions, outcome.decisions)
+    return WhatIf(
+        session, pairs, outcome.unanswered, rec.decisions, outcome.decisions, rec.configured
+    )
 
 
 # --- for people, and as JSON

@@ -192,15 +192,20 @@ def _what_if(
     json: bool,
     html: Path | None,
 ) -> int:
+    from flows.replay_many import not_configured
     from flows.session_files import open_any
     from flows.what_if import explain_what_if, what_if, what_if_json
 
     different = False
+    odd: list[str] = []
     pages = []
     for where in wanted:
         with open_any(where) as log:
             results = what_if(log, session, changes)
         for result in results:
+            if not result.configured:
+                odd.append(result.session)
+                continue
             different = different or bool(result.changed)
             if json:
                 print(orjson.dumps(what_if_json(result)).decode())
@@ -211,6 +216,8 @@ def _what_if(
         from flows.report.diff_page import write_diff
 
         write_diff(pages, changes, html)
+    if odd:
+        raise BadInput(not_configured(odd))
     return 1 if different else 0
 
 

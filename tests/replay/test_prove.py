@@ -197,7 +197,29 @@ def test_state_at_any_event(folder: Path, capsys) -> None:
     at_the_end = json.loads(capsys.readouterr().out)
     assert at_the_end["after"] == [e for e in events if e.kind is not Kind.DECISION][-1].id
     assert run("state", file, "--at", "ffffnone") == 2
+    assert run("replay", file, "--until", "ffffnone") == 2
+    assert "no event 'ffffnone'" in capsys.readouterr().err
     assert run("state", file, "--at", "1s", "--operator", "nobody") == 2
+
+
+def test_a_session_that_nobody_has_configured(tmp_path: Path, capsys) -> None:
+    log = f"sqlite:///{tmp_path}/log.db"
+    with open_timeline(log) as timeline:
+        timeline.append([r for r in records(talk("s", 6).close()) if b"configured" not in wire(r)])
+    assert run("state", "--timeline", log, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["now_us"] == 0
+    for more in ([], ["--set", "turn.hold_max=2s"]):
+        assert run("replay", "--timeline", log, *more) == 2
+        assert "without a session.configured" in capsys.readouterr().err
+    empty = f"sqlite:///{tmp_path}/empty.db"
+    open_timeline(empty).close()
+    for more in ([], ["--set", "turn.hold_max=2s"]):
+        assert run("replay", "--timeline", empty, *more) == 2
+        assert "there is no session in it" in capsys.readouterr().err
+
+
+def wire(record) -> bytes:
+    return dict(record.headers)["ce_type"]
 
 
 def test_stepping_shows_each_input_with_what_it_caused(folder: Path, capsys) -> None:

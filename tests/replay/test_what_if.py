@@ -9,11 +9,14 @@ from flows.cli import main
 from flows.counterfactual import take_apart, under
 from flows.replay import all_records, sessions_of
 from flows.session_files import Wishes, export
-from flows.what_if import align, explain_what_if, what_if
+from flows.what_if import align, explain_what_if, what_if, what_if_one
+from operators.fold import SessionFold
 from schemas.envelope import Event
 from schemas.errors import BadInput
+from schemas.media import TextInput
 from schemas.turns import SpeechStarted
 from tests.replay.sessions import memory, talk
+from tests.support.script import Session
 
 pytestmark = pytest.mark.flow
 
@@ -53,6 +56,24 @@ def test_a_longer_silence_moves_turns_and_answers(pacing: str) -> None:
     started = [p for p in result.pairs if p.either.type == "response.started"]
     assert started[0].state == "moved"
     assert result.trusted_until == started[0].at
+
+
+@pytest.mark.parametrize("at", [None, 3_400_000])
+def test_typed_text_comes_when_it_came(at: int | None) -> None:
+    """Though the answers to what was asked before come at once in a world put together anew."""
+    s = Session(pacing="asap", playback="assumed", hold={"generate"})
+    s.speak(1200).silence(2200)
+    text = s.observe(TextInput(text="and now"))
+    assert text is s
+    s.inputs[-1] = s.inputs[-1]._replace(mediatime=at)
+    s.silence(2000).answer_kind("generate")
+    s.close()
+    fold, log = SessionFold("s"), []
+    for event in s.inputs:
+        log += [event, *(d for applied in fold.feed(event) for d in applied.decisions)]
+    result = what_if_one("s", log, {"response.max_tokens": "77"})
+    assert {p.either.type for p in result.changed} == {"response.requested"}
+    assert {f[0] for p in result.changed for f in p.fields} == {"max_tokens"}
 
 
 def test_a_prompt_is_explained_by_its_diff(capsys) -> None:
