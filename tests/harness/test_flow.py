@@ -67,15 +67,16 @@ def flow(tmp_path: Path) -> Iterator[Flow]:
     made.log.close()
 
 
-def workers() -> list[int]:
-    """Worker processes of this test's skills."""
+def workers(flow: Flow) -> list[int]:
+    """Its worker processes; those of the test before may still be on their way out."""
+    skills = flow.skills.encode()
     found = []
     for entry in Path("/proc").iterdir():
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0")
         except (OSError, NotADirectoryError):
             continue
-        if b"infra.harness.worker" in command and any(b"skills_for_tests" in c for c in command):
+        if b"infra.harness.worker" in command and any(skills in c for c in command):
             found.append(int(entry.name))
     return found
 
@@ -112,10 +113,10 @@ def test_killed_while_works_run_each_is_taken_up_or_lost(flow: Flow) -> None:
 def test_workers_do_not_outlive_a_killed_harness(flow: Flow) -> None:
     flow.start()
     append(flow.log, queued("w1", "busy", {"s": 60.0}))
-    flow.until(lambda: bool(workers()))
+    flow.until(lambda: bool(workers(flow)))
     flow.end(signal.SIGKILL)
     end = time.monotonic() + 10
-    while workers():
+    while workers(flow):
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -125,7 +126,7 @@ def test_stopped_in_order_a_work_goes_on_at_the_next_start(flow: Flow) -> None:
     append(flow.log, queued("w1", "slow", {"s": 1.0}))
     flow.until(lambda: "work.progress" in flow.types("w1"))
     flow.end(signal.SIGTERM)
-    assert "work.completed" not in flow.types("w1") and not workers()
+    assert "work.completed" not in flow.types("w1") and not workers(flow)
     append(flow.log, cancelling("w1"))
     flow.start()
     flow.until(lambda: "work.cancelled" in flow.types("w1"))
