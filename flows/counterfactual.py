@@ -50,7 +50,6 @@ class _Request:
     """(place in the recording, delay) of each outcome."""
     answered: bool = False
     """Whether the last of them has come."""
-    used: bool = False
 
     @property
     def at(self) -> int:
@@ -164,6 +163,7 @@ class _World:
         self._heap: list[tuple[int, int, int, Event]] = []
         self._count = 0
         self._acks = 0
+        self._used: set[str] = set()  # recorded requests that have found their counterpart
         self._twin: dict[str, str] = {}
         """Response → the recorded one that it corresponds to."""
         self._prepared = list(rec.prepared)
@@ -287,7 +287,7 @@ class _World:
         if request is None:
             self.unanswered.append(event)
             return
-        request.used = True
+        self._used.add(request.event.id)
         if kind == "generate":
             self._twin.setdefault(event.data.response, request.event.data.response)
         names = [n for n in ("turn", "response", "work") if n in type(event.data).model_fields]
@@ -306,7 +306,7 @@ class _World:
 
     def _counterpart(self, event: Event, kind: str) -> _Request | None:
         at = event.mediatime or 0
-        free = [r for r in self.rec.requests.get(kind, ()) if not r.used]
+        free = [r for r in self.rec.requests.get(kind, ()) if r.event.id not in self._used]
         if kind == "speak":
             twin = self._twin.get(event.data.response)
             said = (twin, event.data.index, event.data.text)
@@ -394,7 +394,7 @@ class Outcome:
 
 
 def under(rec: Recording, override: Callable[[Policy], Policy]) -> Outcome:
-    """The session under another policy. `rec` is used up: take the session apart anew for the next."""
+    """The session under another policy; `rec` stays as it is."""
     world = _World(rec, override)
     world.run()
     return Outcome(world.decisions, world.unanswered)

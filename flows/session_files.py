@@ -113,6 +113,8 @@ def export(
     )
     if one_file:
         if format_of(to) == "wav":
+            if wishes.redact_media or wishes.redact_text or not wishes.media:
+                raise BadInput(f"{to}: a wav is nothing but what was said; redact into .mcap")
             return [_export_wav(timeline, to, chosen)]
         return [_export_one(timeline, to, chosen if wishes.sessions else None, wishes, progress)]
     format_ = folder_format or "mcap"

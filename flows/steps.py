@@ -47,7 +47,11 @@ def events_of(timeline: Timeline, session: str | None) -> tuple[str, Iterator[Ev
 def steps(
     session: str, events: Iterable[Event], start: Moment | None, until: Moment | None
 ) -> Iterator[tuple[Applied, SessionFold]]:
-    """Each applied input from `start` on, up to the one that reaches `until`."""
+    """Each applied input from `start` on, up to the one that reaches `until`.
+
+    Raises:
+        BadInput: the session does not come to `start`.
+    """
     fold = SessionFold(session)
     begun = start is None
     for event in events:
@@ -68,6 +72,8 @@ def steps(
                 yield applied, fold
             if until is not None and any(until.is_reached(e, fold.now) for e in here):
                 return
+    if start is not None and not begun:
+        raise BadInput(f"session {session!r} has no {start.text!r}, or ends before it")
 
 
 def state_at(

@@ -91,6 +91,8 @@ def replay(
         raise typer.Exit(
             rerun_all(wanted, session, rerun, policy, tolerances, triton, console, json, junit)
         )
+    if policy and (start is not None or until is not None or junit is not None):
+        raise BadInput("--set compares whole sessions: without --from, --until and --junit")
     if policy:
         raise typer.Exit(_what_if(wanted, session, policy, console, json, html))
     if start is not None:

@@ -175,7 +175,16 @@ def test_json_lines(folder: Path, capsys) -> None:
     assert line["session"] == "s0" and line["same"] and line["bytewax_agrees"]
 
 
-@pytest.mark.parametrize("arguments", [("nowhere",), ("--until", "?"), ("--html", "x.html")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nowhere",),
+        ("--until", "?"),
+        ("--html", "x.html"),
+        ("--set", "turn.hold_max=2s", "--until", "2s"),
+        ("--set", "turn.hold_max=2s", "--junit", "x.xml"),
+    ],
+)
 def test_wrong_use_is_one_line(folder: Path, capsys, arguments: tuple[str, ...]) -> None:
     assert run("replay", str(folder / "s0.mcap"), *arguments) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
@@ -226,6 +235,9 @@ def test_stepping_shows_each_input_with_what_it_caused(folder: Path, capsys) -> 
     assert run("replay", str(folder / "s0.mcap"), "--from", "2s", "--until", "3s") == 0
     out = capsys.readouterr().out
     assert "transcript.final" in out and "└─ turn.ended" in out
+    for nowhere in ("ffffnone", "99:00"):
+        assert run("replay", str(folder / "s0.mcap"), "--from", nowhere) == 2
+        assert f"no '{nowhere}'" in capsys.readouterr().err
 
 
 def test_the_helper_classes_are_plain() -> None:

@@ -76,6 +76,16 @@ def test_typed_text_comes_when_it_came(at: int | None) -> None:
     assert {f[0] for p in result.changed for f in p.fields} == {"max_tokens"}
 
 
+@pytest.mark.parametrize("pacing", ["live", "asap"])
+def test_a_recording_may_be_put_under_one_policy_after_the_other(pacing: str) -> None:
+    rec = take_apart("s", events(memory(talk("s", 30, pacing=pacing).close())))
+    longer = lambda policy: policy.with_changes({"turn.end_silence": "640ms"})  # noqa: E731
+    first = under(rec, longer)
+    assert first.decisions != rec.decisions and not first.unanswered
+    assert under(rec, longer) == first
+    assert under(rec, lambda policy: policy).decisions == rec.decisions
+
+
 def test_a_prompt_is_explained_by_its_diff(capsys) -> None:
     from rich.console import Console
 

@@ -5,6 +5,7 @@ import signal
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -339,3 +340,12 @@ def test_a_misspelt_extension_is_no_folder(recorded, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no session 'nobody'"):
         export(recorded, tmp_path / "x.mcap", Wishes(sessions=("nobody",)))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "wishes", [Wishes(redact_media=True), Wishes(redact_text=True), Wishes(media=False)]
+)
+def test_sound_is_never_taken_for_redacted(recorded, tmp_path: Path, wishes: Wishes) -> None:
+    with pytest.raises(BadInput, match="a wav is nothing but what was said"):
+        export(recorded, tmp_path / "x.wav", replace(wishes, sessions=("s3",)))
+    assert not list(tmp_path.iterdir())
