@@ -31,9 +31,10 @@ def _write_of(
     out: Path,
     session: str | None,
     sound: bool,
+    recording: str = "",
     find_speech: SpeechFinder | None = None,
 ) -> Pages:
-    """The pages of one recording."""
+    """The pages of one recording; those of a file by another name than the session's begin with `recording`, its name."""
     found = Pages(out)
     try:
         if "://" not in where and Path(where).suffix.lower() in SUFFIXES:
@@ -47,7 +48,8 @@ def _write_of(
             if session is not None and session not in names:
                 raise BadInput(f"{where}: there is no session {session!r} in it")
             for name in names if session is None else [session]:
-                file = f"{file_stem(name)}.html"
+                stem = file_stem(name)
+                file = f"{stem if recording in ('', stem) else f'{recording}-{stem}'}.html"
                 found.sessions.append(write_session(log, name, out / file, sound))
                 found.files.append(file)
     except VenusError as error:
@@ -67,16 +69,19 @@ def write_pages(
     """Write all pages into a folder; `front` is the one to open."""
     results: dict[int, Pages] = {}
     here = len(wheres) == 1 or workers == 1
+    # Several recordings may each have a session of the same name, and several folders a file of the same name.
+    stems = [Path(where).stem for where in wheres] if len(wheres) > 1 else [""]
+    stems = [s if stems.count(s) == 1 else f"{i}-{s}" for i, s in enumerate(stems, 1)]
     for index, where in enumerate(wheres):
         # Sound needs the model's server, which stays with this process.
         if here or where.lower().endswith(".wav"):
-            results[index] = _write_of(where, out, session, sound, find_speech)
+            results[index] = _write_of(where, out, session, sound, stems[index], find_speech)
             progress()
     if len(results) < len(wheres):
         context = multiprocessing.get_context("forkserver")
         with ProcessPoolExecutor(min(workers, len(wheres)), mp_context=context) as pool:
             waiting = {
-                pool.submit(_write_of, w, out, session, sound): i
+                pool.submit(_write_of, w, out, session, sound, stems[i]): i
                 for i, w in enumerate(wheres)
                 if i not in results
             }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli import main
+from flows.report.many import write_pages
 from flows.report.page import histogram, table
 from flows.report.session_page import write_session
 from flows.session_files import Wishes, export
@@ -86,6 +87,22 @@ def test_small_parts() -> None:
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (apt-get install chromium)")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_recordings_with_a_session_of_one_name_have_a_page_each(
+    tmp_path: Path, workers: int
+) -> None:
+    files = [tmp_path / name for name in ("a/same.mcap", "b/same.mcap", "c.mcap", "d.mcap")]
+    for seconds, file in zip((6, 12, 18, 24), files, strict=True):
+        export(memory(talk("same", seconds).close()), file, Wishes())
+    found = write_pages(
+        [str(f) for f in files], tmp_path / "pages", None, False, workers, lambda: None
+    )
+    assert found.files == ["1-same-same.html", "2-same-same.html", "c-same.html", "d-same.html"]
+    assert len({(tmp_path / "pages" / name).read_text() for name in found.files}) == 4
+    index = found.front.read_text()
+    assert all(f'href="{name}"' in index for name in found.files)
+
+
 @pytest.mark.parametrize("name", ["one.html", "diff.html", "index.html"])
 def test_a_browser_draws_them_from_disk(pages: Path, name: str, tmp_path: Path) -> None:
     assert CHROMIUM is not None
