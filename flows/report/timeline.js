@@ -128,5 +128,5 @@ function timeline(root, data) {
   }));
   new ResizeObserver(redraw).observe(canvas);
   root.show = (a, b) => move(a, b);
-  redraw();
+  draw(); // Now, not with the next frame: what prints or reads the page as soon as it is loaded finds the picture.
 }

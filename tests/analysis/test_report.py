@@ -21,6 +21,28 @@ CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 )
 EVIL = "</script><script>alert(1)</script>"
+# Drawing sets the height; before it there is none.
+DRAWN = re.compile(r'<canvas[^>]*style="height: \d+px')
+
+
+def browse(page: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What a headless browser makes of a page, with a profile of its own in `folder`."""
+    assert CHROMIUM is not None
+    return subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=3000",
+            f"--user-data-dir={folder}/profile",
+            *options,
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +107,6 @@ def test_small_parts() -> None:
     assert "&lt;b&gt;" in table(("a",), [("<b>",)])
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (apt-get install chromium)")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_recordings_with_a_session_of_one_name_have_a_page_each(
     tmp_path: Path, workers: int
@@ -103,34 +123,31 @@ def test_recordings_with_a_session_of_one_name_have_a_page_each(
     assert all(f'href="{name}"' in index for name in found.files)
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (apt-get install chromium)")
 @pytest.mark.parametrize("name", ["one.html", "diff.html", "index.html"])
 def test_a_browser_draws_them_from_disk(pages: Path, name: str, tmp_path: Path) -> None:
-    assert CHROMIUM is not None
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--virtual-time-budget=3000",
-        f"--user-data-dir={tmp_path}/profile",
-    ]
-    url = (pages / name).as_uri()
-    found = subprocess.run(
-        [CHROMIUM, *options, "--enable-logging=stderr", "--dump-dom", url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    found = browse(pages / name, tmp_path, "--enable-logging=stderr", "--dump-dom")
     assert "Uncaught" not in found.stderr
     if name != "index.html":
-        # Drawing sets the height; before it there is none.
-        assert re.search(r'<canvas[^>]*style="height: \d+px', found.stdout)
+        assert DRAWN.search(found.stdout), found.stderr
     shot = tmp_path / "shot.png"
-    subprocess.run(
-        [CHROMIUM, *options, f"--screenshot={shot}", "--window-size=1200,800", url],
-        capture_output=True,
-        timeout=120,
-    )
+    browse(pages / name, tmp_path, f"--screenshot={shot}", "--window-size=1200,800")
     assert shot.stat().st_size > 20_000
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (apt-get install chromium)")
+def test_the_picture_is_there_before_the_first_frame(pages: Path, tmp_path: Path) -> None:
+    """A busy machine's browser may hand over the loaded page without having shown a frame."""
+    text = (pages / "diff.html").read_text()
+    frozen = tmp_path / "frozen.html"
+    frozen.write_text(
+        text.replace("</title>", "</title><script>requestAnimationFrame=()=>0</script>", 1)
+    )
+    found = browse(frozen, tmp_path, "--enable-logging=stderr", "--dump-dom")
+    assert "requestAnimationFrame=()=>0</script>" in found.stdout
+    assert DRAWN.search(found.stdout), found.stderr
 
 
 def test_data_of_the_widget_is_json(pages: Path) -> None:
