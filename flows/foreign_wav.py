@@ -36,12 +36,18 @@ SOURCE = "import"
 LOCAL = "local"
 
 
+def check_wav(path: Path) -> None:
+    """Raises BadInput where `path` is not a recording with two channels, before something is made for it."""
+    next(_sides(path), None)
+
+
 def _sides(path: Path) -> Iterator[tuple[int, list[Pcm]]]:
     """(first sample, one mono piece for each channel) through the file."""
     with AudioFile(path) as audio:
         if audio.channels != 2:
             raise BadInput(
-                f"{path}: one channel; speakers are told apart by their channels, so two are needed"
+                f"{path}: {audio.channels} channel{'s' * (audio.channels != 1)}; speakers are told apart "
+                "by their channels, so two are needed"
             )
         done = 0
         for pcm in audio.chunks(CHUNK_MS):
@@ -125,7 +131,7 @@ def speech_finder(triton: str) -> SpeechFinder:
     """A finder that asks the given server, or one of its own."""
 
     def find(path: Path) -> dict[str, list[Span]]:
-        next(_sides(path), None)  # what cannot be used is said before a server is started for it
+        check_wav(path)
         with _model_server(triton) as url, VadClient(url) as client:
             return find_speech(path, client)
 
@@ -140,6 +146,7 @@ def import_wav(path: Path, into: Timeline, session: str | None = None) -> tuple[
     """
     from flows.session_files import sessions_on
 
+    check_wav(path)
     name = session or path.stem
     if name in sessions_on(into):
         raise BadInput(

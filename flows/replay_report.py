@@ -13,9 +13,13 @@ from flows.what_if import change
 from schemas.envelope import Event
 
 
-def explain(result: SessionProof, console: Console) -> None:
-    """A line for a session that is the same; for another, the first difference and what came just before."""
-    head = f"{result.session}: {result.decisions} decisions from {result.inputs} inputs, {clock(result.media_us)}"
+def explain(result: SessionProof, console: Console, where: str = "") -> None:
+    """A line for a session that is the same; for another, the first difference and what came just before.
+
+    where: the recording it is in, to be told where there are several.
+    """
+    head = f"{where}: " if where else ""
+    head += f"{result.session}: {result.decisions} decisions from {result.inputs} inputs, {clock(result.media_us)}"
     notes = []
     if result.repeats:
         notes.append(f"{result.repeats} repeats in the log")

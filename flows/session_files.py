@@ -350,6 +350,20 @@ def _batches(records: Iterable[StoredRecord]) -> Iterator[tuple[Lane, list[Recor
         yield lane, batch
 
 
+def sessions_in(path: Path) -> list[str]:
+    """The sessions of a file, read to its end. Raises BadInput where that cannot be, or no session is in it."""
+    names: dict[str, None] = {}
+    with open_file(path) as source:
+        for lane in Lane:
+            for p in range(source.partitions):
+                for record in source.scan(lane, p):
+                    if record.key:
+                        names[record.key] = None
+    if not names:
+        raise BadInput(f"{path}: there is no session in it")
+    return list(names)
+
+
 def import_file(
     path: Path, into: Timeline, progress: Progress | None = None
 ) -> tuple[list[str], int]:
@@ -358,17 +372,10 @@ def import_file(
     Raises:
         BadInput: the file cannot be read, or a session of it is on the timeline already.
     """
+    # The whole file is read before anything is written, so that damage at its end leaves nothing behind.
+    names = sessions_in(path)
     with open_file(path) as source:
-        # The whole file is read before anything is written, so that damage at its end leaves nothing behind.
-        names: dict[str, None] = {}
-        for lane in Lane:
-            for p in range(source.partitions):
-                for record in source.scan(lane, p):
-                    if record.key:
-                        names[record.key] = None
-        if not names:
-            raise BadInput(f"{path}: there is no session in it")
-        there = names.keys() & set(sessions_on(into))
+        there = set(names) & set(sessions_on(into))
         if there:
             raise BadInput(f"{path}: session {min(there)!r} is on {into.url} already")
         count = 0
@@ -380,7 +387,7 @@ def import_file(
                     count += len(batch)
                     if progress is not None:
                         progress(len(batch))
-    return list(names), count
+    return names, count
 
 
 def files_in(folder: Path) -> list[Path]:

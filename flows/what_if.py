@@ -294,7 +294,13 @@ def _later(pair: Pair) -> str:
 
 
 def _change(name: str, a: object, b: object, room: int = 2 * SHORT) -> str:
+    if name.endswith("_us"):
+        name, a, b = name.removesuffix("_us"), _seconds(a), _seconds(b)
     return f"{name}: {change(str(a), str(b), room)}"
+
+
+def _seconds(us: object) -> object:
+    return f"{us / 1e6:.3f} s" if isinstance(us, int) else us
 
 
 def change(x: str, y: str, room: int = 2 * SHORT) -> str:

@@ -19,6 +19,12 @@ _WINDOW = wire_type("perception.window").encode()
 ALL = 1 << 30
 
 
+def works_of(data: Any) -> tuple[str, ...]:
+    """The works that an event of type `work.*` is about: one, those of a delivery, or none yet (a wish)."""
+    work = getattr(data, "work", None)
+    return tuple(getattr(data, "works", ())) or (() if work is None else (work,))
+
+
 @dataclass(slots=True)
 class SeenWork:
     """A work of a session, with its story."""
@@ -86,8 +92,7 @@ def works_on(log: Timeline, session: str | None = None) -> list[SeenWork]:
                 continue
             book = books.setdefault(key, WorkBook(ALL))
             book.observe(event, now)
-            names = getattr(event.data, "works", None) or (event.data.work,)
-            for name in names:
+            for name in works_of(event.data):
                 if name not in book.works:
                     continue
                 one = seen.setdefault((key, name), SeenWork(key, book.works[name]))

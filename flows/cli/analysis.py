@@ -244,7 +244,11 @@ def sql(
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
     console = Console(highlight=False, markup=False)
-    console.print(table, soft_wrap=not console.is_terminal)
+    if not console.is_terminal:
+        # A file or a pipe gets whole lines: nothing is cut to a width that nobody looks at.
+        whole = console.options.update(width=1 << 20)
+        console.width = max(console.width, console.measure(table, options=whole).maximum)
+    console.print(table)
 
 
 def report(

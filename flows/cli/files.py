@@ -12,6 +12,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.options import JsonOption, TimelineOption
 from flows.settings import timeline_at
+from infra.timeline.port import Timeline
+from schemas.errors import BadInput
 
 SessionsOption = Annotated[
     list[str] | None,
@@ -55,6 +57,10 @@ def _terminated(*_: Any) -> None:
 
 def export(
     timeline: TimelineOption,
+    *,
+    where: Annotated[
+        str | None, typer.Argument(metavar="[TIMELINE|FILE]", help="instead of --timeline")
+    ] = None,
     to: Annotated[
         Path,
         typer.Option(
@@ -87,7 +93,7 @@ def export(
     wishes = Wishes(tuple(session or ()), not no_media, media, text)
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        with timeline_at(timeline, create=False) as log, _Records("exporting") as bar:
+        with _source(where or timeline) as log, _Records("exporting") as bar:
             written = write(log, to, wishes, format, bar)
     except KeyboardInterrupt:
         print("venus export: interrupted; nothing was left behind", file=sys.stderr)
@@ -110,7 +116,8 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE…", help=".mcap, .jsonl, .parquet or .db of ours; .wav with two channels"
+            metavar="FILE|DIR…",
+            help=".mcap, .jsonl, .parquet or .db of ours, or a folder of them; .wav with two channels",
         ),
     ],
     timeline: TimelineOption,
@@ -120,13 +127,15 @@ def import_(
     json: JsonOption = False,
 ) -> None:
     """Put session files into a timeline."""
-    from flows.session_files import import_file
+    from flows.foreign_wav import check_wav, import_wav
+    from flows.session_files import import_file, sessions_in
 
+    wanted = _wanted(files)
+    # Before the timeline is made: what cannot be read leaves no empty one behind.
+    check_wav(wanted[0]) if _is_wav(wanted[0]) else sessions_in(wanted[0])
     with timeline_at(timeline) as log, _Records("importing") as bar:
-        for file in files:
-            if file.suffix.lower() == ".wav":
-                from flows.foreign_wav import import_wav
-
+        for file in wanted:
+            if _is_wav(file):
                 names, count = import_wav(file, log, session)
             else:
                 names, count = import_file(file, log, bar)
@@ -138,6 +147,30 @@ def import_(
                 print(
                     f"{file}: {len(names)} session{'s' * (len(names) != 1)}, {count:,} records → {log.url}"
                 )
+
+
+def _is_wav(file: Path) -> bool:
+    return file.suffix.lower() == ".wav"
+
+
+def _source(where: str) -> Timeline:
+    """Also a file of a newer venus: its records can be moved without being understood."""
+    from flows.session_files import open_file
+
+    return timeline_at(where, create=False) if "://" in where else open_file(Path(where))
+
+
+def _wanted(files: list[Path]) -> list[Path]:
+    """The files, and those in the folders."""
+    from flows.session_files import files_in
+
+    found: list[Path] = []
+    for one in files:
+        inside = files_in(one) if one.is_dir() else [one]
+        if not inside:
+            raise BadInput(f"{one}: there are no session files in it")
+        found += inside
+    return found
 
 
 globals()["import"] = import_  # The command's name is a keyword of Python.

@@ -130,7 +130,7 @@ def _prove(
             if json:
                 print(orjson.dumps({"where": result.where, **as_json(proof)}).decode())
             elif len(proofs) <= ROWS or not proof.same:
-                explain(proof, console)
+                explain(proof, console, result.where if len(jobs) > 1 else "")
                 if proof.difference is not None and not told:
                     told = True
                     _what_follows(result.where, proof.session, console)

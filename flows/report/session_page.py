@@ -26,6 +26,7 @@ from flows.report.page import (
 )
 from flows.report.sound import STEP_US, Sound, sound_of
 from flows.story import Story
+from flows.work_view import works_of
 from infra.atomic import new_file
 from infra.timeline.port import Timeline
 from operators.fold import Applied
@@ -71,7 +72,8 @@ class Told:
             elif event.type in TERMINALS and event.cause in self.calls:
                 self.calls[event.cause].ended = event
             if event.type.startswith("work."):
-                self.works.setdefault(getattr(event.data, "work", ""), []).append(event)
+                for work in works_of(event.data):
+                    self.works.setdefault(work, []).append(event)
             elif event.type.endswith(
                 (".timed_out", ".failed", ".rejected", ".gap")
             ) or event.type.startswith("fault."):

@@ -37,7 +37,9 @@ class TimelineFile:
         self.path = _path(url)
         exists = os.path.exists(self.path)
         if not exists and not create:
-            raise TimelineError(f"timeline {self.url}: there is no file {self.path}")
+            raise TimelineError(
+                f"timeline {self.url}: there is no file {self.path}; `venus run` makes it, --timeline names another"
+            )
         try:
             if not exists:
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)

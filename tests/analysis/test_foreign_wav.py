@@ -58,5 +58,7 @@ def test_as_a_session_of_two_channels(stereo: Path) -> None:
 
 def test_one_channel_is_not_enough(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "x.wav", np.zeros(16_000, np.int16), 16_000)
+    log = open_timeline("memory://")
     with pytest.raises(BadInput, match="two are needed"):
-        import_wav(tmp_path / "x.wav", open_timeline("memory://"))
+        import_wav(tmp_path / "x.wav", log)
+    assert not list(log.scan(Lane.TIMELINE, 0))

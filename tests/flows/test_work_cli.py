@@ -1,6 +1,7 @@
 """`venus work`: what it shows, what it appends, and what it says to wrong use."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.replay import all_records, sessions_of
+from flows.report.session_page import write_session
 from flows.work_view import find_work
 from infra.blobs import BlobStore
 from infra.timeline import open_timeline
@@ -84,6 +86,17 @@ def test_what_the_harness_says_is_told_at_the_time_at_which_it_came(url: str) ->
     assert [e.mediatime for e in said] == [came[e.id] for e in said]
     queued = next(e for e in story if e.type == "work.queued")
     assert said[0].mediatime > queued.mediatime
+
+
+def test_the_report_has_a_row_for_each_work_and_no_other(url: str, tmp_path: Path) -> None:
+    """A delivery belongs to its works, a request without a name to none."""
+    page = tmp_path / "talk.html"
+    with open_timeline(url) as log:
+        write_session(log, "talk", page, with_sound=False)
+    works = page.read_text().split("<h2>Works</h2>")[1].split("</table>")[0]
+    rows = [re.sub("<[^>]+>", "|", row) for row in works.split("<tr")[2:]]
+    assert ["work-1" in row for row in rows] == [True, False] and "work-2" in rows[1]
+    assert "completed → delivering" in rows[0]
 
 
 def test_cancel_appends_a_request_as_a_device_does(url: str) -> None:
