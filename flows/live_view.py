@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from flows.story import ResponseStory, Story
+from flows.story import Story
 from operators.fold import Applied
 from schemas.envelope import Event
 
@@ -39,6 +39,7 @@ class LiveView:
         self.story = Story(session)
         self._console = console or Console(stderr=True)
         self._length = length_us
+        self._heard: set[str] = set()
         self._live = (
             Live(console=self._console, refresh_per_second=8, transient=True)
             if self._console.is_terminal
@@ -103,9 +104,18 @@ class LiveView:
                     DECISION,
                     f"[p {data.probability:.2f}]",
                 )
-            case "response.started":
+            case "response.started" | "playback.ack":
                 response = self.story.responses.get(data.response)
-                self._print(at, "assistant", "begins to speak", ASSISTANT, self._latency(response))
+                # Told when it is heard, as the summary measures it: the floor alone is still silence.
+                if (
+                    response is not None
+                    and response.first_heard_us is not None
+                    and data.response not in self._heard
+                ):
+                    self._heard.add(data.response)
+                    late = self.story.latency_us(response)
+                    note = "" if late is None else f"[{late / 1e6:.2f} s after the user]"
+                    self._print(at, "assistant", "begins to speak", ASSISTANT, note)
             case "overlap.resolved":
                 kind = f" ({data.kind})" if data.kind else ""
                 self._print(
@@ -135,9 +145,3 @@ class LiveView:
                 self._print(at, "", f"session ended ({data.reason})", QUIET)
             case _ if event.type.endswith(".failed") and getattr(data, "reason", "") != "cancelled":
                 self._print(at, "failed", f"{event.type}: {data.reason} {data.message}", FAULT)
-
-    def _latency(self, response: ResponseStory | None) -> str:
-        turn = self.story.turns.get(response.turn or "") if response is not None else None
-        if turn is None or turn.end_us is None:
-            return ""
-        return f"[{(self.story.media_us - turn.end_us) / 1e6:.2f} s after the user]"
