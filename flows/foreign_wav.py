@@ -37,8 +37,9 @@ LOCAL = "local"
 
 
 def check_wav(path: Path) -> None:
-    """Raises BadInput where `path` is not a recording with two channels, before something is made for it."""
-    next(_sides(path), None)
+    """Raises BadInput where `path` is not a whole recording with two channels, before something is made for it."""
+    if not sum(len(pieces) for _, pieces in _sides(path)):
+        raise BadInput(f"{path}: there is no sound in it")
 
 
 def _sides(path: Path) -> Iterator[tuple[int, list[Pcm]]]:

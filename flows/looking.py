@@ -173,6 +173,8 @@ class SessionLine:
                 self.turns += 1
             case "response.requested" if self.state != "ended" and event.data.attempt == 1:
                 self.responses += 1
+            case "response.prepared" if self.state != "ended":
+                self.responses += 1
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from flows.session_files import open_any
+from flows.session_files import open_any, sessions_on
 from infra.timeline.parquet import SCHEMA, row_of
 from infra.timeline.port import Timeline
 from schemas.errors import BadInput
@@ -70,12 +70,13 @@ VIEWS = {
         SELECT e.session, e.data->>'$.work' AS work, max(e.data->>'$.query') AS query, max(e.data->>'$.skill') AS skill,
             min(CASE WHEN e.type = 'work.queued' THEN e.mediatime_us END) AS queued_us,
             min(CASE WHEN e.type IN ('work.completed', 'work.failed', 'work.cancelled', 'work.expired')
-                THEN e.mediatime_us END) AS finished_us,
+                THEN coalesce(e.mediatime_us, e.reached_us) END) AS finished_us,
             max(CASE WHEN e.type IN ('work.completed', 'work.failed', 'work.cancelled', 'work.expired')
                 THEN replace(e.type, 'work.', '') END) AS outcome,
             max(e.data->>'$.result') AS result,
             min(CASE WHEN e.type = 'work.delivered' THEN e.mediatime_us END) AS delivered_us
-        FROM events e WHERE starts_with(e.type, 'work.') AND e.data->>'$.work' IS NOT NULL GROUP BY ALL""",
+        FROM (SELECT *, max(mediatime_us) OVER (PARTITION BY session ORDER BY "offset") AS reached_us FROM events) e
+        WHERE starts_with(e.type, 'work.') AND e.data->>'$.work' IS NOT NULL GROUP BY ALL""",
     "windows": """
         SELECT e.session, e.data->>'$.channel' AS channel, (e.data->>'$.epoch')::INT AS epoch,
             (e.data->>'$.first_sample')::BIGINT AS first_sample, (e.data->>'$.start_us')::BIGINT AS start_us,
@@ -90,7 +91,7 @@ def connect(wheres: Sequence[str]) -> duckdb.DuckDBPyConnection:
     """A database in memory whose views show the given recordings.
 
     Raises:
-        BadInput: one of them cannot be read.
+        BadInput: one of them cannot be read, or two of them hold a session of one name.
     """
     db = duckdb.connect()
     parquet = [w for w in wheres if "://" not in w and w.endswith(".parquet")]
@@ -104,6 +105,7 @@ def connect(wheres: Sequence[str]) -> duckdb.DuckDBPyConnection:
         except duckdb.Error as error:
             raise BadInput(f"{parquet[0]}: {str(error).splitlines()[0]}") from None
         parts.append(f"SELECT {_columns()} FROM parquet_events WHERE lane = 'timeline'")
+    held: dict[str, str] = {}
     others = [w for w in wheres if w not in parquet]
     if others or not parts:
         schema = pa.schema([SCHEMA.field(name) for name in COLUMNS])
@@ -111,6 +113,12 @@ def connect(wheres: Sequence[str]) -> duckdb.DuckDBPyConnection:
         db.execute("CREATE TABLE loaded AS SELECT * FROM no_events")
         for where in others:
             with open_any(where) as timeline:
+                for name in sessions_on(timeline):
+                    # By id one of them would hide the other.
+                    if held.setdefault(name, where) != where:
+                        raise BadInput(
+                            f"session {name!r} is in {held[name]} and in {where}; ask one at a time"
+                        )
                 for table in _tables(timeline, schema):
                     db.register("batch", table)
                     db.execute("INSERT INTO loaded SELECT * FROM batch")

@@ -138,7 +138,7 @@ def junit(
         suite = ElementTree.SubElement(
             root,
             "testsuite",
-            name=result.where,
+            name=_printable(result.where),
             tests=str(cases),
             failures=str(failures),
             errors=str(errors),
@@ -146,12 +146,18 @@ def junit(
         )
         totals = [totals[0] + cases, totals[1] + failures, totals[2] + errors]
         if result.error is not None:
-            case = ElementTree.SubElement(suite, "testcase", classname=result.where, name="read")
-            ElementTree.SubElement(case, "error", message=result.error)
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=_printable(result.where), name="read"
+            )
+            ElementTree.SubElement(case, "error", message=_printable(result.error))
         for proof in result.proofs:
             time = f"{result.took_s / len(result.proofs):.3f}"
             case = ElementTree.SubElement(
-                suite, "testcase", classname=result.where, name=proof.session, time=time
+                suite,
+                "testcase",
+                classname=_printable(result.where),
+                name=_printable(proof.session),
+                time=time,
             )
             if not proof.same:
                 said = io.StringIO()
@@ -163,7 +169,9 @@ def junit(
                     short = f"an operator fails: {proof.failure.error}"
                 elif found is not None:
                     short = f"decision {found.index}, operator {found.operator}"
-                ElementTree.SubElement(case, "failure", message=short).text = _printable(text)
+                ElementTree.SubElement(
+                    case, "failure", message=_printable(short)
+                ).text = _printable(text)
     for name, total in zip(("tests", "failures", "errors"), totals, strict=True):
         root.set(name, str(total))
     ElementTree.indent(root)

@@ -301,8 +301,7 @@ def open_file(path: Path) -> Timeline:
             f"{path}: {suffix or 'no extension'}: there are {', '.join('.' + f for f in READABLE)}"
         )
     timeline = timeline_at("memory://")
-    for lane, batch in _batches(_records_of(path)):
-        timeline.append(batch, lane)
+    copy(_records_of(path), timeline)
     return timeline
 
 
@@ -335,8 +334,8 @@ def _records_of(path: Path) -> Iterable[StoredRecord]:
     return read_jsonl(path)
 
 
-def _batches(records: Iterable[StoredRecord]) -> Iterator[tuple[Lane, list[Record]]]:
-    batch: list[Record] = []
+def _batches(records: Iterable[StoredRecord]) -> Iterator[tuple[Lane, list[StoredRecord]]]:
+    batch: list[StoredRecord] = []
     lane = Lane.TIMELINE
     for r in records:
         if not r.key:
@@ -345,9 +344,21 @@ def _batches(records: Iterable[StoredRecord]) -> Iterator[tuple[Lane, list[Recor
             if batch:
                 yield lane, batch
             batch, lane = [], r.lane
-        batch.append(Record(r.key, r.headers, r.value))
+        batch.append(r)
     if batch:
         yield lane, batch
+
+
+def copy(records: Iterable[StoredRecord], into: Timeline, progress: Progress | None = None) -> int:
+    """Append records of another log, with the times at which they were appended there; returns their number."""
+    count = 0
+    for lane, batch in _batches(records):
+        times = [r.appended_us for r in batch]
+        into.append([Record(r.key or "", r.headers, r.value) for r in batch], lane, times)
+        count += len(batch)
+        if progress is not None:
+            progress(len(batch))
+    return count
 
 
 def sessions_in(path: Path) -> list[str]:
@@ -362,32 +373,6 @@ def sessions_in(path: Path) -> list[str]:
     if not names:
         raise BadInput(f"{path}: there is no session in it")
     return list(names)
-
-
-def import_file(
-    path: Path, into: Timeline, progress: Progress | None = None
-) -> tuple[list[str], int]:
-    """Append a session file's records to a timeline; returns its sessions and the number of records.
-
-    Raises:
-        BadInput: the file cannot be read, or a session of it is on the timeline already.
-    """
-    # The whole file is read before anything is written, so that damage at its end leaves nothing behind.
-    names = sessions_in(path)
-    with open_file(path) as source:
-        there = set(names) & set(sessions_on(into))
-        if there:
-            raise BadInput(f"{path}: session {min(there)!r} is on {into.url} already")
-        count = 0
-        # Media first: a flow that follows the timeline lane finds the audio that its windows name.
-        for lane in (Lane.MEDIA, Lane.TIMELINE):
-            for p in range(source.partitions):
-                for _, batch in _batches(source.scan(lane, p)):
-                    into.append(batch, lane)
-                    count += len(batch)
-                    if progress is not None:
-                        progress(len(batch))
-    return names, count
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -178,13 +178,13 @@ class IdleWatch:
 
 
 class OneRun:
-    """The lock that keeps a second run away from a SQLite timeline; other timelines need none."""
+    """The lock that keeps a second run (or import) away from a SQLite timeline; other timelines have none."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, command: str = "run") -> None:
         self._file: IO[str] | None = None
         if not url.startswith("sqlite:///"):
             return
-        path = Path(url.removeprefix("sqlite:///").partition("?")[0] + ".run")
+        path = Path(url.removeprefix("sqlite:///").partition("?")[0] + f".{command}")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a")
         try:
@@ -192,8 +192,14 @@ class OneRun:
         except OSError:
             self._file.close()
             raise BadInput(
-                f"another `venus run` works on {url}; stop it, or name another --timeline"
+                f"another `venus {command}` works on {url}; stop it, or name another --timeline"
             ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         if self._file is not None:

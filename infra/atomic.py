@@ -50,8 +50,8 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 def file_stem(session: str) -> str:
     """A session's name as that of a file, without extension: a long one is cut, and its hash keeps it apart from others."""
     name = quote(session, safe=" ")
-    if session in (".", ".."):
-        name = name.replace(".", "%2E")
+    dots = len(session) - len(session.lstrip("."))
+    name = "%2E" * dots + name[dots:]  # Hidden files are left out where a folder is read.
     if len(name) > LONGEST_NAME:
         mark = sha256(session.encode()).hexdigest()[:16]
         cut = name[: LONGEST_NAME - len(mark) - 1]

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.options import JsonOption, SessionOption, TimelineOption, TritonOption
+from flows.cli.options import JsonOption, Out, SessionOption, TimelineOption, TritonOption
 from schemas.errors import BadInput
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ def stats(
             )
         print(orjson.dumps({"pooled": pooled.as_json()}).decode())
     else:
-        console = Console(highlight=False, markup=False)
+        console = Out(highlight=False, markup=False)
         if not console.is_terminal:
-            console = Console(highlight=False, width=FILE_WIDTH, markup=False)
+            console = Out(highlight=False, width=FILE_WIDTH, markup=False)
         if each:
             console.print(_each(sessions))
         show(pooled, console)
@@ -243,7 +243,7 @@ def sql(
         table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
-    console = Console(highlight=False, markup=False)
+    console = Out(highlight=False, markup=False)
     if not console.is_terminal:
         # A file or a pipe gets whole lines: nothing is cut to a width that nobody looks at.
         whole = console.options.update(width=1 << 20)

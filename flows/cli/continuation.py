@@ -1,5 +1,6 @@
 """`venus continue`."""
 
+from shlex import quote
 from typing import Annotated
 
 import orjson
@@ -51,13 +52,9 @@ def continue_(
         session, _ = events_of(log, session)
         past = past_of(log, session, moment, dict(policy), name)
     # Running flows would answer the past's requests while it is still being written.
-    lock = OneRun(timeline)
-    try:
-        with timeline_at(timeline) as into:
-            append(past, into)
-            url = into.url
-    finally:
-        lock.release()
+    with OneRun(timeline), timeline_at(timeline) as into:
+        append(past, into)
+        url = into.url
     if json:
         line = {
             "session": past.session,
@@ -80,7 +77,8 @@ def continue_(
         console.print(Text(f"to be taken up: {waiting(past)}"))
     console.print(
         Text(
-            f"go on: venus run --timeline {url}; then venus capture FILE --session {past.session} --timeline {url}"
+            f"go on: venus run --timeline {quote(url)}; then "
+            f"venus capture FILE --session {quote(past.session)} --timeline {quote(url)}"
         )
     )
 

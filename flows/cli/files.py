@@ -128,12 +128,19 @@ def import_(
 ) -> None:
     """Put session files into a timeline."""
     from flows.foreign_wav import check_wav, import_wav
-    from flows.session_files import import_file, sessions_in
+    from flows.session_files import sessions_in
+    from flows.session_import import import_file
+    from flows.supervisor import OneRun
 
     wanted = _wanted(files)
+    if session is not None and not all(map(_is_wav, wanted)):
+        raise BadInput(
+            "--session names the session of a .wav; those of session files have their names"
+        )
     # Before the timeline is made: what cannot be read leaves no empty one behind.
     check_wav(wanted[0]) if _is_wav(wanted[0]) else sessions_in(wanted[0])
-    with timeline_at(timeline) as log, _Records("importing") as bar:
+    lock = OneRun(timeline, "import")
+    with lock, timeline_at(timeline) as log, _Records("importing") as bar:
         for file in wanted:
             if _is_wav(file):
                 names, count = import_wav(file, log, session)

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.options import JsonOption, SessionOption, TimelineOption
+from flows.cli.options import JsonOption, Out, SessionOption, TimelineOption
 from flows.live_view import clock
 from flows.looking import as_json, essence, follow
 from flows.looking import sessions as list_sessions
@@ -36,7 +35,7 @@ def tail(
     """Show events."""
     if lane not in LANES:
         raise BadInput(f"--lane {lane}: there are {', '.join(LANES)}")
-    console = _Out(highlight=False, soft_wrap=True)
+    console = Out(highlight=False, soft_wrap=True)
     seen = False
     with timeline_at(timeline, create=False) as log:
         for record in follow(log, LANES[lane], session, on):
@@ -63,13 +62,6 @@ def tail(
         raise BadInput(f"no session {session!r} on {where}; `venus sessions` lists what is there")
 
 
-class _Out(Console):
-    """stdout for people; one that was closed (`| head`) ends the command like any other closed pipe."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
     """List sessions."""
     with timeline_at(timeline, create=False) as log:
@@ -93,7 +85,7 @@ def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
         state = s.state if s.reason in ("", "closed") else f"{s.state} ({s.reason})"
         names = (Text(s.session), state, Text(s.device))
         table.add_row(*names, clock(s.media_us), *counts, last)
-    console = _Out()
+    console = Out()
     if not console.is_terminal:
         # A file is as wide as what is in it: names are there to be found again.
         unbounded = console.options.update(max_width=10_000)

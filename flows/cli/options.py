@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from flows.settings import Settings
 
@@ -50,3 +51,10 @@ HarnessOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
+
+
+class Out(Console):
+    """stdout for people; one that was closed (`| head`) ends the command like any other closed pipe."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError

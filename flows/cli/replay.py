@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.options import JsonOption, SessionOption, TimelineOption
+from flows.cli.options import JsonOption, Out, SessionOption, TimelineOption
 from flows.settings import timeline_at
 from flows.signals import parse_policy
 from schemas.errors import BadInput
@@ -77,9 +77,9 @@ def replay(
     from flows.replay_many import Job, targets
 
     wanted = targets(where) if where else [timeline]
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Out(highlight=False, soft_wrap=True, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=True, width=FILE_WIDTH, markup=False)
+        console = Out(highlight=False, soft_wrap=True, width=FILE_WIDTH, markup=False)
     if html is not None and not changes:
         raise BadInput(
             "--html draws a comparison; give it a change with --set, or use `venus report` for one timeline"
@@ -305,7 +305,7 @@ def state(
             orjson.dumps(about | {"open_requests": sorted(fold.requests), "states": found}).decode()
         )
         return
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Out(highlight=False, soft_wrap=True, markup=False)
     after = "" if last is None else f", after {last.input.type} {last.input.id}"
     console.print(
         Text(

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from flows.cli.options import JsonOption, SessionOption, TimelineOption
+from flows.cli.options import JsonOption, Out, SessionOption, TimelineOption
 from flows.live_view import clock
 from flows.settings import Settings, timeline_at
 from flows.work_view import SeenWork, find_work, request_cancel, works_on
@@ -36,7 +36,7 @@ def work(
     """Look at delegated works, cancel one, fetch what it made."""
     if action not in ACTIONS:
         raise BadInput(f"venus work {action}: there are {', '.join(ACTIONS)}")
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Out(highlight=False, soft_wrap=True, markup=False)
     with timeline_at(timeline, create=False) as log:
         if action == "list":
             _list(works_on(log, session), json, console)

@@ -15,6 +15,8 @@ from flows.session_files import open_any, sessions_on
 from infra.atomic import file_stem
 from schemas.errors import BadInput, VenusError
 
+FRONT = "index.html"
+
 
 @dataclass(slots=True)
 class Pages:
@@ -50,6 +52,8 @@ def _write_of(
             for name in names if session is None else [session]:
                 stem = file_stem(name)
                 file = f"{stem if recording in ('', stem) else f'{recording}-{stem}'}.html"
+                if file == FRONT:
+                    file = f"session-{FRONT}"
                 found.sessions.append(write_session(log, name, out / file, sound))
                 found.files.append(file)
     except VenusError as error:
@@ -88,7 +92,7 @@ def write_pages(
             for future in as_completed(waiting):
                 results[waiting[future]] = future.result()
                 progress()
-    everything = Pages(out / "index.html")
+    everything = Pages(out / FRONT)
     for index in range(len(wheres)):
         everything.sessions += results[index].sessions
         everything.files += results[index].files

@@ -90,7 +90,12 @@ class KafkaTimeline(Closing):
     def topic(self, lane: Lane) -> str:
         return self._settings.topic if lane is Lane.TIMELINE else self._settings.media_topic
 
-    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[Record],
+        lane: Lane = Lane.TIMELINE,
+        appended_us: Sequence[int] | None = None,
+    ) -> list[Position]:
         self._check_open()
         check_records(self.url, records)
         topic = self.topic(lane)

@@ -78,7 +78,12 @@ class McapTimeline(Closing):
     def partition_of(self, key: str) -> int:
         return partition_of(key, self.partitions)
 
-    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[Record],
+        lane: Lane = Lane.TIMELINE,
+        appended_us: Sequence[int] | None = None,
+    ) -> list[Position]:
         raise TimelineError(
             f"timeline {self.url} is a file to read; `venus import` puts it into a log"
         )

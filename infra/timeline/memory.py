@@ -69,19 +69,25 @@ class MemoryTimeline(Closing):
     def partition_of(self, key: str) -> int:
         return partition_of(key, self._log.partitions)
 
-    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[Record],
+        lane: Lane = Lane.TIMELINE,
+        appended_us: Sequence[int] | None = None,
+    ) -> list[Position]:
         self._check_open()
         check_records(self._url, records)
         where = [self.partition_of(record.key) for record in records]
         positions = []
         with self._log.changed:
             now = wall_us()
-            for record, partition in zip(records, where, strict=True):
+            times = [now] * len(records) if appended_us is None else appended_us
+            for record, partition, at in zip(records, where, times, strict=True):
                 held = self._log.places[Place(lane, partition)]
                 positions.append(Position(partition, len(held)))
                 held.append(
                     StoredRecord(
-                        lane, partition, len(held), now, record.key, record.headers, record.value
+                        lane, partition, len(held), at, record.key, record.headers, record.value
                     )
                 )
             self._log.changed.notify_all()

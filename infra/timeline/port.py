@@ -65,9 +65,16 @@ class Timeline(Protocol):
         """The partition in which the session `key` lives."""
         ...
 
-    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[Record],
+        lane: Lane = Lane.TIMELINE,
+        appended_us: Sequence[int] | None = None,
+    ) -> list[Position]:
         """Append a batch in order and return the positions; records of one key keep their order and are never interleaved
         with a repeat of themselves. When it raises, a prefix of each partition's records may have been stored.
+
+        appended_us: for a copy from another log, when each was appended there. Kafka stamps its records itself.
 
         Raises:
             TimelineUnavailable: nothing more could be written now (trying again makes sense).

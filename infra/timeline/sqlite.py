@@ -61,7 +61,12 @@ class SqliteTimeline(Closing):
     def partition_of(self, key: str) -> int:
         return 0
 
-    def append(self, records: Sequence[Record], lane: Lane = Lane.TIMELINE) -> list[Position]:
+    def append(
+        self,
+        records: Sequence[Record],
+        lane: Lane = Lane.TIMELINE,
+        appended_us: Sequence[int] | None = None,
+    ) -> list[Position]:
         self._check_open()
         check_records(self.url, records)
         if not records:
@@ -71,19 +76,19 @@ class SqliteTimeline(Closing):
             self._check_open()
             self._file.check_still_there()
             try:
-                first = self._insert(rows, lane)
+                first = self._insert(rows, lane, appended_us)
             except sqlite3.Error as error:
                 raise self._file.explain(error, "append") from error
         return [Position(0, first + index) for index in range(len(rows))]
 
-    def _insert(self, rows: list[list[Any]], lane: Lane) -> int:
+    def _insert(self, rows: list[list[Any]], lane: Lane, appended_us: Sequence[int] | None) -> int:
         db = self._db
         begin_write(db)
         try:
             first = _end(db, lane)
             now = wall_us()
             for index, row in enumerate(rows):
-                row[0], row[4] = first + index, now
+                row[0], row[4] = first + index, now if appended_us is None else appended_us[index]
             db.executemany(f"INSERT INTO {lane} VALUES (?, ?, ?, ?, ?)", rows)
             db.execute("COMMIT")
         except BaseException:

@@ -7,7 +7,8 @@ import pytest
 
 from flows.cli import main
 from flows.query import VIEWS, query
-from flows.session_files import Wishes, export, import_file
+from flows.session_files import Wishes, export
+from flows.session_import import import_file
 from infra.timeline import open_timeline
 from schemas.errors import BadInput
 from tests.replay.sessions import memory, talk

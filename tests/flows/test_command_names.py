@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from flows.session_files import Wishes, export, import_file
+from flows.session_files import Wishes, export
+from flows.session_import import import_file
 from infra.atomic import LONGEST_NAME, file_stem
 from infra.timeline import open_timeline
 from tests.replay.sessions import memory, talk
@@ -36,6 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_long_name_is_cut_and_stays_apart_from_others() -> None:
     assert file_stem("a/b.c") == "a%2Fb.c" and file_stem("..") == "%2E%2E"
+    assert file_stem(".hid.x") == "%2Ehid.x"
     stems = [file_stem(name) for name in (LONG + "1", LONG + "2", "x" * 300, "ü" * 34)]
     assert len(set(stems)) == 4 and max(map(len, stems)) <= LONGEST_NAME
     assert all("%" not in stem[:-17][-2:] for stem in stems)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.query import query
 from flows.replay import all_records, sessions_of
 from flows.report.session_page import write_session
 from flows.work_view import find_work
@@ -97,6 +98,16 @@ def test_the_report_has_a_row_for_each_work_and_no_other(url: str, tmp_path: Pat
     rows = [re.sub("<[^>]+>", "|", row) for row in works.split("<tr")[2:]]
     assert ["work-1" in row for row in rows] == [True, False] and "work-2" in rows[1]
     assert "completed → delivering" in rows[0]
+
+
+def test_sql_knows_when_a_work_was_done(url: str) -> None:
+    """Its outcome has no media time of its own: it came at the session's."""
+    statement = (
+        "select work, queued_us, finished_us, delivered_us, outcome from works order by work"
+    )
+    _, (done, running) = query([url], statement)
+    assert done[1] < done[2] <= done[3] and done[4] == "completed"
+    assert running[0] == "work-2" and running[2] is None
 
 
 def test_cancel_appends_a_request_as_a_device_does(url: str) -> None:

@@ -15,7 +15,8 @@ from flows.moments import Moment, parse_moment
 from flows.perception_batches import WAKE
 from flows.perception_restart import what_is_logged
 from flows.replay import prove_both
-from flows.session_files import Wishes, export, import_file
+from flows.session_files import Wishes, export
+from flows.session_import import import_file
 from flows.settings import timeline_at
 from flows.supervisor import OneRun
 from infra.timeline import Timeline, open_timeline

@@ -12,7 +12,8 @@ import pytest
 from mcap.writer import Writer
 
 from flows.cli import main
-from flows.session_files import Wishes, export, import_file
+from flows.session_files import Wishes, export
+from flows.session_import import import_file
 from infra.timeline import open_timeline
 from schemas.record import Record
 from schemas.upcast import is_newer

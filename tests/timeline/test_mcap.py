@@ -14,7 +14,8 @@ from mcap.reader import make_reader
 
 from flows.redact import Pseudonyms
 from flows.replay import prove, sessions_of
-from flows.session_files import Wishes, export, import_file, open_file, sessions_on
+from flows.session_files import Wishes, export, open_file, sessions_on
+from flows.session_import import import_file
 from infra.timeline import open_timeline
 from infra.timeline.mcap import McapTimeline
 from infra.timeline.port import Place
