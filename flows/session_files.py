@@ -305,8 +305,8 @@ def open_file(path: Path) -> Timeline:
     return timeline
 
 
-def open_any(where: str) -> Timeline:
-    """A timeline by URL, or a session file by its path, to be understood.
+def open_any(where: str, understood: bool = True) -> Timeline:
+    """A timeline by URL, or a session file by its path; to be `understood`, or only moved.
 
     Raises:
         BadInput: as `open_file`; or events of a newer version are in the file, without which its decisions make no sense.
@@ -314,7 +314,7 @@ def open_any(where: str) -> Timeline:
     if "://" in where:
         return timeline_at(where, create=False)
     log = open_file(Path(where))
-    newer = sorted(filter(is_newer, wire_types(log)))
+    newer = sorted(filter(is_newer, wire_types(log))) if understood else []
     if newer:
         log.close()
         more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""

@@ -243,12 +243,7 @@ def sql(
         table.add_column(Text(name), justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row))
-    console = Out(highlight=False, markup=False)
-    if not console.is_terminal:
-        # A file or a pipe gets whole lines: nothing is cut to a width that nobody looks at.
-        whole = console.options.update(width=1 << 20)
-        console.width = max(console.width, console.measure(table, options=whole).maximum)
-    console.print(table)
+    Out(highlight=False, markup=False).whole(table)
 
 
 def report(

@@ -12,7 +12,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from flows.cli.options import JsonOption, TimelineOption
 from flows.settings import timeline_at
-from infra.timeline.port import Timeline
 from schemas.errors import BadInput
 
 SessionsOption = Annotated[
@@ -86,14 +85,14 @@ def export(
 ) -> None:
     """Write session files."""
     from flows.redact import redactor
-    from flows.session_files import Wishes
+    from flows.session_files import Wishes, open_any
     from flows.session_files import export as write
 
     media, text = redactor(redact)
     wishes = Wishes(tuple(session or ()), not no_media, media, text)
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        with _source(where or timeline) as log, _Records("exporting") as bar:
+        with open_any(where or timeline, understood=False) as log, _Records("exporting") as bar:
             written = write(log, to, wishes, format, bar)
     except KeyboardInterrupt:
         print("venus export: interrupted; nothing was left behind", file=sys.stderr)
@@ -128,11 +127,12 @@ def import_(
 ) -> None:
     """Put session files into a timeline."""
     from flows.foreign_wav import check_wav, import_wav
+    from flows.replay_many import targets
     from flows.session_files import sessions_in
     from flows.session_import import import_file
     from flows.supervisor import OneRun
 
-    wanted = _wanted(files)
+    wanted = [Path(one) for one in targets([str(file) for file in files])]
     if session is not None and not all(map(_is_wav, wanted)):
         raise BadInput(
             "--session names the session of a .wav; those of session files have their names"
@@ -158,26 +158,6 @@ def import_(
 
 def _is_wav(file: Path) -> bool:
     return file.suffix.lower() == ".wav"
-
-
-def _source(where: str) -> Timeline:
-    """Also a file of a newer venus: its records can be moved without being understood."""
-    from flows.session_files import open_file
-
-    return timeline_at(where, create=False) if "://" in where else open_file(Path(where))
-
-
-def _wanted(files: list[Path]) -> list[Path]:
-    """The files, and those in the folders."""
-    from flows.session_files import files_in
-
-    found: list[Path] = []
-    for one in files:
-        inside = files_in(one) if one.is_dir() else [one]
-        if not inside:
-            raise BadInput(f"{one}: there are no session files in it")
-        found += inside
-    return found
 
 
 globals()["import"] = import_  # The command's name is a keyword of Python.

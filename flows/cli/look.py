@@ -85,9 +85,4 @@ def sessions(timeline: TimelineOption, json: JsonOption = False) -> None:
         state = s.state if s.reason in ("", "closed") else f"{s.state} ({s.reason})"
         names = (Text(s.session), state, Text(s.device))
         table.add_row(*names, clock(s.media_us), *counts, last)
-    console = Out()
-    if not console.is_terminal:
-        # A file is as wide as what is in it: names are there to be found again.
-        unbounded = console.options.update(max_width=10_000)
-        console.width = max(console.width, console.measure(table, options=unbounded).maximum)
-    console.print(table)
+    Out().whole(table)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from flows.settings import Settings
 
@@ -58,3 +59,10 @@ class Out(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+    def whole(self, table: Table) -> None:
+        """Print it; a file or a pipe is as wide as what is in it: names are there to be found again."""
+        if not self.is_terminal:
+            unbounded = self.options.update(width=1 << 20)
+            self.width = max(self.width, self.measure(table, options=unbounded).maximum)
+        self.print(table)
